@@ -1,0 +1,36 @@
+# Each target sets itself up: python3, make and a package index are all it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-slow check format clean help
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev]"
+	touch $@
+
+demo: $(READY) ## train, score, calibrate on digits and write demo/report.html
+	$(BIN)/shiftprism demo
+
+test: $(READY) ## the test suite (under five minutes on two cores)
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+
+test-slow: $(READY) ## what needs a browser, killed processes or minutes
+	$(BIN)/python -m pytest -m slow
+
+check: $(READY) ## ruff, formatting and strict types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove the environment and everything made
+	rm -rf $(VENV) demo .coverage .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,149 @@
+"""Residual networks whose blocks end with a ReLU: those of He et al. for CIFAR, ResNet-18, and a small one for CPUs."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shiftprism._checks import wrong
+
+
+class CifarResNet(nn.Module):
+    """ResNet-20, 32, 44, 56 or 110 for CIFAR: three stages of (depth − 2)/6 blocks with 16, 32 and 64 channels.
+
+    Shortcuts have no parameters: where the shape changes they take every second pixel and put as many channels of zeros
+    before as behind. Shapes: (N, channels, H, W) -> (N, 64), non-negative.
+    Reference: He et al., "Deep Residual Learning for Image Recognition", 2016, section 4.2.
+
+    >>> import torch
+    >>> CifarResNet(depth=8)(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 64])
+    """
+
+    def __init__(self, depth: int = 20, channels: int = 3) -> None:
+        super().__init__()
+        if depth < 8 or (depth - 2) % 6:
+            raise wrong("depth", "6 n + 2 with n of 1 or more", depth, "take 20, 32, 44, 56 or 110")
+        blocks = (depth - 2) // 6
+        self.out_features = 64
+        self.conv1 = conv3x3(channels, 16)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.layer1 = _stage(16, 16, blocks, 1, _padded)
+        self.layer2 = _stage(16, 32, blocks, 2, _padded)
+        self.layer3 = _stage(32, 64, blocks, 2, _padded)
+        he_init(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = F.relu(self.bn1(self.conv1(images)), inplace=True)
+        features: Tensor = self.layer3(self.layer2(self.layer1(maps))).mean((2, 3))
+        return features
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 for small images: a 3 × 3 stem without pooling, then two blocks each of 64, 128, 256 and 512 channels.
+
+    Shapes: (N, channels, H, W) -> (N, 512), non-negative. Reference: He et al., 2016.
+    """
+
+    def __init__(self, channels: int = 3) -> None:
+        super().__init__()
+        self.out_features = 512
+        self.conv1 = conv3x3(channels, 64)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.layer1 = _stage(64, 64, 2, 1, _convolved)
+        self.layer2 = _stage(64, 128, 2, 2, _convolved)
+        self.layer3 = _stage(128, 256, 2, 2, _convolved)
+        self.layer4 = _stage(256, 512, 2, 2, _convolved)
+        he_init(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = F.relu(self.bn1(self.conv1(images)), inplace=True)
+        features: Tensor = self.layer4(self.layer3(self.layer2(self.layer1(maps)))).mean((2, 3))
+        return features
+
+
+class SmallResNet(nn.Module):
+    """A residual network that trains in minutes on two CPU cores: a stem, then one block of stride 2 for each width.
+
+    Shapes: (N, channels, H, W) -> (N, widths[-1]), non-negative.
+
+    >>> import torch
+    >>> SmallResNet(widths=(8, 16, 32))(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 32])
+    """
+
+    def __init__(self, channels: int = 3, widths: Sequence[int] = (32, 64, 128, 256)) -> None:
+        super().__init__()
+        if len(widths) < 2 or min(widths) < 1:
+            raise wrong("widths", "two or more positive numbers", widths, "take (32, 64, 128, 256)")
+        self.out_features = widths[-1]
+        self.conv1 = conv3x3(channels, widths[0])
+        self.bn1 = nn.BatchNorm2d(widths[0])
+        self.blocks = nn.Sequential(*(_Block(a, b, 2, _convolved(a, b, 2)) for a, b in pairwise(widths)))
+        he_init(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.blocks(F.relu(self.bn1(self.conv1(images)), inplace=True)).mean((2, 3))
+        return features
+
+
+class _Block(nn.Module):
+    """x ↦ relu(S(x) + bn(conv(relu(bn(conv(x))))))."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.conv1 = conv3x3(inputs, outputs, stride)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = conv3x3(outputs, outputs)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut = shortcut
+
+    def forward(self, images: Tensor) -> Tensor:
+        inner = F.relu(self.bn1(self.conv1(images)), inplace=True)
+        return F.relu(self.bn2(self.conv2(inner)) + self.shortcut(images), inplace=True)
+
+
+class _PaddedShortcut(nn.Module):
+    """Every stride-th pixel, with half of the new channels, all zero, before the old ones and half behind them."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.each_side, self.stride = (outputs - inputs) // 2, stride
+
+    def forward(self, images: Tensor) -> Tensor:
+        return F.pad(images[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.each_side, self.each_side))
+
+
+def _padded(inputs: int, outputs: int, stride: int) -> nn.Module:
+    return nn.Identity() if inputs == outputs and stride == 1 else _PaddedShortcut(inputs, outputs, stride)
+
+
+def _convolved(inputs: int, outputs: int, stride: int) -> nn.Module:
+    if inputs == outputs and stride == 1:
+        return nn.Identity()
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+
+def _stage(
+    inputs: int, outputs: int, blocks: int, stride: int, shortcut: Callable[[int, int, int], nn.Module]
+) -> nn.Sequential:
+    first = _Block(inputs, outputs, stride, shortcut(inputs, outputs, stride))
+    return nn.Sequential(first, *(_Block(outputs, outputs, 1, nn.Identity()) for _ in range(blocks - 1)))
+
+
+def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
+    """A 3 × 3 convolution that keeps the size (or halves it), without bias: a BatchNorm follows or precedes."""
+    if inputs < 1:
+        raise wrong("channels", "1 or more", inputs, "take 3 for colour images, 1 for grey ones")
+    return nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+
+
+def he_init(module: nn.Module, slope: float = 0.0) -> None:
+    """Draw every convolution's weights from N(0, 2/((1 + slope²)·fan out)), so that gradients keep their size.
+
+    Reference: He et al., "Delving Deep into Rectifiers", 2015.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, slope, mode="fan_out")

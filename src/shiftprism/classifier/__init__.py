@@ -1,0 +1,7 @@
+"""Classifier = normalisation + backbone + head; `adapt` any trained model; `predict` a whole data set in one pass."""
+
+from shiftprism.classifier._adapt import adapt
+from shiftprism.classifier._classifier import Classifier
+from shiftprism.classifier._predict import predict
+
+__all__ = ["Classifier", "adapt", "predict"]

@@ -1,0 +1,86 @@
+"""A Classifier from any trained model that ends in a linear layer."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shiftprism._checks import wrong
+from shiftprism.classifier._classifier import Classifier
+from shiftprism.heads import Head, Linear
+
+
+def adapt(
+    model: nn.Module, example: Tensor, mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,)
+) -> Classifier:
+    """A Classifier from any trained model that ends in `nn.Linear` or one of our heads; the model stays as it is.
+
+    `example` is a small batch of images as the Classifier will get them: uint8, or floats in [0, 1]. `mean` and `std`
+    are what the model's own pipeline normalises with; leave them out when the model takes images in [0, 1].
+
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 3))
+    >>> adapt(model, torch.rand(2, 1, 8, 8)).outputs(torch.rand(5, 1, 8, 8))
+    Outputs(N=5, D=16, K=3)
+    """
+    copied = copy.deepcopy(model).eval()
+    images = Classifier(nn.Identity(), Linear(1, 1), mean, std).normalise(example)
+    last: dict[str, Tensor] = {}
+
+    def remember(name: str) -> Any:
+        return lambda module, inputs, output: last.update({name: output})
+
+    hooks = [
+        module.register_forward_hook(remember(name))
+        for name, module in copied.named_modules()
+        if isinstance(module, nn.Linear | Head)
+    ]
+    with torch.no_grad():
+        expected = _logits(copied(images))
+    for hook in hooks:
+        hook.remove()
+    found = [name for name, output in last.items() if output is expected or torch.equal(output, expected)]
+    if not found or expected.ndim != 2:
+        got = f"a model whose output of shape {tuple(expected.shape)} is that of none of {len(last)} linear layers"
+        advice = "end the model in nn.Linear or a shiftprism head, without softmax, or build a Classifier yourself"
+        raise wrong("model", "one that ends in its last linear layer", got, advice)
+    head = _as_head(copied.get_submodule(found[-1]))
+    adapted = Classifier(_Headless(copied, found[-1]), head, mean, std).eval()
+    with torch.no_grad():
+        if not torch.allclose(adapted(example), expected, rtol=1e-4, atol=1e-5):
+            raise wrong(
+                "model", "one that uses its last layer once", "other logits without it", "build a Classifier yourself"
+            )
+    return adapted
+
+
+class _Headless(nn.Module):
+    """A model whose last layer hands its input through, so that what comes out are the features."""
+
+    def __init__(self, model: nn.Module, last: str) -> None:
+        super().__init__()
+        self.model = model if last else nn.Identity()
+        if last:
+            parent, _, name = last.rpartition(".")
+            setattr(model.get_submodule(parent), name, nn.Identity())
+
+    def forward(self, images: Tensor) -> Tensor:
+        return _logits(self.model(images))
+
+
+def _logits(output: Any) -> Tensor:
+    """The logits in what a model returns: a tensor, or an object that carries them as `.logits`, as transformers do."""
+    found = getattr(output, "logits", output)
+    if not isinstance(found, Tensor):
+        raise wrong("model", "one that returns logits", type(output).__name__, "wrap it so that it returns one tensor")
+    return found
+
+
+def _as_head(layer: nn.Module) -> Head:
+    if isinstance(layer, Head):
+        return layer
+    assert isinstance(layer, nn.Linear)
+    head = Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
+    head.load_state_dict(layer.state_dict())
+    return head

@@ -1,0 +1,45 @@
+"""The command line: words in, printing out; nothing else in the package prints. `--help` answers without torch."""
+
+import sys
+
+import typer
+
+from shiftprism import __version__
+from shiftprism.cli import corrupt, data, demo, show, train
+
+app = typer.Typer(
+    name="shiftprism",
+    help="Tells when an image classifier is out of its depth, and whether the style or the concept has shifted.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("demo")(demo.demo)
+data.app.command("show")(show.show)
+app.add_typer(data.app, name="data")
+app.command("corrupt")(corrupt.corrupt)
+app.command("train")(train.train)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"shiftprism {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and stop."
+    ),
+) -> None:
+    """The options of the program itself; every command has its own."""
+
+
+def main() -> None:
+    """The console script: an error a user can mend is printed as one line, without a traceback."""
+    try:
+        app()
+    except (ValueError, OSError, ImportError) as error:
+        typer.secho(f"shiftprism: {error}", fg="red", err=True)
+        sys.exit(1)

@@ -1,0 +1,136 @@
+"""Kernels, and the sparse matrices that apply them to whole images.
+
+Weights are rounded to multiples of 2⁻¹⁶ that sum to exactly 1. Pixels are whole numbers of 8 bits, so one weighted sum
+is exact in float32, in any order: the bytes depend on neither batch, threads nor machine, and a flat area stays flat.
+"""
+
+import math
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from shiftprism._checks import Floats
+
+_GRAIN = 2.0**16
+_SIDE = 32
+Matrix: TypeAlias = "sparse.csr_array[Any, tuple[int, int]]"
+
+
+def scale_of(images: Tensor) -> float:
+    """How many times larger than CIFAR's the images are, by their shorter side."""
+    return min(images.shape[-2:]) / _SIDE
+
+
+def to_bytes(levels: Tensor) -> Tensor:
+    """Grey levels clipped to 0 … 255 and cut to whole ones, as the publisher's files are.
+
+    The 0.001 keeps a whole number that rounding left just below itself.
+    """
+    return (levels + 1e-3).clamp_(0, 255).to(torch.uint8)
+
+
+def exact(kernel: Floats) -> Floats:
+    """The non-negative `kernel` normalised, in multiples of 2⁻¹⁶ that sum to exactly 1."""
+    rounded: Floats = np.round(kernel / kernel.sum() * _GRAIN)
+    rounded.flat[rounded.argmax()] += _GRAIN - rounded.sum()
+    return rounded / _GRAIN
+
+
+def exact_rows(matrix: Matrix) -> Matrix:
+    """Each row of a sparse matrix made `exact`, in float32."""
+    matrix.sum_duplicates()
+    for start, end in zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True):
+        matrix.data[start:end] = exact(matrix.data[start:end])
+    return matrix.astype(np.float32)
+
+
+def gaussian_kernel(sigma: float, scale: float = 1.0, truncate: float = 4.0) -> Floats:
+    """A sampled Gaussian of σ·scale pixels, out to `truncate` times that.
+
+    Below scale 1 it is finer than a pixel and sampling would lose it: there the kernel of scale 1 is resized instead.
+    """
+    width = sigma * max(scale, 1.0)
+    reach = int(truncate * width + 0.5)
+    distance = np.arange(-reach, reach + 1)
+    kernel: Floats = np.exp(-0.5 * (distance / max(width, 1e-9)) ** 2)
+    return exact(resized(kernel, min(scale, 1.0)))
+
+
+def resized(kernel: Floats, scale: float) -> Floats:
+    """A centred kernel (odd along each axis) drawn `scale` times as large.
+
+    Above 1 each weight is spread over the pixels it covers; below 1 it is shared by its two nearest pixels.
+    """
+    width = max(scale, 1.0)
+    for axis in range(kernel.ndim):
+        reach = kernel.shape[axis] // 2
+        new = math.ceil((reach + 0.5) * scale - 0.5) if scale > 1 else math.ceil(reach * scale)
+        distance = np.abs(np.arange(-new, new + 1)[:, None] - np.arange(-reach, reach + 1) * scale)
+        share = np.clip((width + 1) / 2 - distance, 0, 1) / width
+        kernel = np.moveaxis(np.tensordot(share, kernel, (1, axis)), 0, axis)
+    return kernel
+
+
+def apply(matrix: Matrix, images: Tensor) -> Tensor:
+    """The matrix, over H·W pixels, applied to each channel of images (N, C, H, W): (N, C, rows), in float32."""
+    columns = images.reshape(-1, matrix.shape[1]).T.float().contiguous().numpy()
+    return torch.from_numpy(matrix @ columns).T.reshape(*images.shape[:2], -1)
+
+
+def line_matrix(length: int, kernel: Floats, border: str) -> Matrix:
+    """The (length, length) matrix of a correlation with `kernel`, `border` as in numpy.pad: "edge" or "symmetric"."""
+    padded = np.pad(np.arange(length), len(kernel) // 2, "edge" if border == "edge" else "symmetric")
+    places = np.lib.stride_tricks.sliding_window_view(padded, len(kernel))
+    rows = np.repeat(np.arange(length), len(kernel))
+    weights = np.tile(kernel, length)
+    return sparse.csr_array((weights, (rows, places.ravel())), (length, length))
+
+
+@lru_cache(maxsize=32)
+def _blur_matrices(
+    height: int, width: int, sigma: float, scale: float, truncate: float, border: str
+) -> tuple[Matrix, Matrix]:
+    kernel = gaussian_kernel(sigma, scale, truncate)
+    across = sparse.kron(sparse.eye_array(height), line_matrix(width, kernel, border))
+    down = sparse.kron(line_matrix(height, kernel, border), sparse.eye_array(width))
+    return across.tocsr().astype(np.float32), down.tocsr().astype(np.float32)
+
+
+def blur(images: Tensor, sigma: float, scale: float, truncate: float = 4.0, border: str = "edge") -> Tensor:
+    """Images (N, C, H, W) after a Gaussian blur of σ·scale pixels, in float32."""
+    height, width = images.shape[2:]
+    across, down = _blur_matrices(height, width, sigma, scale, truncate, border)
+    if across.nnz == height * width:  # a kernel of one pixel
+        return images.float()
+    return apply(down, apply(across, images)).view(images.shape)
+
+
+def steady(sigma: float, scale: float, truncate: float = 4.0) -> float:
+    """What blurred white noise is multiplied by at `scale` to spread as much as at scale 1."""
+    grown, plain = (gaussian_kernel(sigma, size, truncate) for size in (scale, 1.0))
+    return float((plain**2).sum() / (grown**2).sum())
+
+
+def zoom_matrix(height: int, width: int, factor: float) -> Matrix:
+    """The (H·W, H·W) matrix that enlarges the middle of an image `factor` ≥ 1 times, by linear interpolation."""
+    return sparse.kron(_line_zoom(height, factor), _line_zoom(width, factor)).tocsr()
+
+
+def _line_zoom(length: int, factor: float) -> Matrix:
+    """(length, length): the middle of a line, ⌈length / factor⌉ long, enlarged with its ends kept, its middle taken.
+
+    It is scipy.ndimage.zoom of order 1, between two crops.
+    """
+    middle = math.ceil(length / factor)
+    enlarged = round(middle * factor)
+    kept = (enlarged - length) // 2 + np.arange(length)
+    source = kept * ((middle - 1) / max(1, enlarged - 1))
+    left = np.minimum(source.astype(int), max(0, middle - 2))
+    part = source - left
+    places = (length - middle) // 2 + np.concatenate([left, left + (middle > 1)])
+    weights = np.concatenate([1 - part, part])
+    return sparse.csr_array((weights, (np.tile(np.arange(length), 2), places)), (length, length))

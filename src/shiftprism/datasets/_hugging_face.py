@@ -1,0 +1,58 @@
+"""Data sets of the Hugging Face Hub, through the extra `hf`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shiftprism._checks import wrong
+from shiftprism._extras import need
+from shiftprism.datasets._dataset import Dataset
+from shiftprism.datasets._decoded import Source
+from shiftprism.datasets._folders import SPLIT_FOLDERS, Labelled, labelled_images
+from shiftprism.datasets._images import Picture
+
+
+def load_hugging_face(name: str, split: str, cache: Path, size: int | None) -> Dataset:
+    """`name` = "owner/name" or "owner/name:configuration": the column of images and the column of class labels.
+
+    No code of the data set's is run: `datasets` reads its files, and the images go the way of everyone's image files.
+    """
+    module = need("datasets", "hf")
+    place, _, configuration = name.partition(":")
+    tables = module.load_dataset(place, configuration or None)
+    parts = {
+        part: next((tables[each] for each in names if each in tables), None) for part, names in SPLIT_FOLDERS.items()
+    }
+    wanted = [table for part, table in parts.items() if table is not None and split in (part, "all")]
+    if not wanted and len(parts) - list(parts.values()).count(None) == 1 and len(tables) == 1:
+        whole = _read(module, f"hf:{name}", next(iter(tables.values())), cache, size)
+        return whole.divided(split)
+    if not wanted:
+        raise wrong("split", f"one of {', '.join(tables)}", f"{split!r} for hf:{name}", "choose one that it has")
+    return Dataset.concat([_read(module, f"hf:{name}", table, cache, size) for table in wanted])
+
+
+def _read(module: Any, name: str, table: Any, cache: Path, size: int | None) -> Dataset:
+    images, labels = _column(name, table, "Image"), _column(name, table, "ClassLabel")
+    names = tuple(table.features[labels].names)
+    raw = table.cast_column(images, module.Image(decode=False))
+    pictures = [Picture(f"{name} row {row}", _reader(raw, images, row)) for row in range(len(raw))]
+    source = Source("hugging-face", (name, str(table.split)), table._fingerprint)
+    return labelled_images(Labelled(pictures, list(table[labels]), names, source), cache, size)
+
+
+def _column(name: str, table: Any, kind: str) -> str:
+    """The column of a kind; among several the one that is called as it should be, or the first."""
+    found = [column for column, feature in table.features.items() if type(feature).__name__ == kind]
+    if not found:
+        got = f"{name} with {', '.join(table.features)}"
+        raise wrong("name", f"a data set with a column of type {kind}", got, "choose another, or write an .npz of it")
+    return next((column for column in ("image", "img", "label", "fine_label") if column in found), found[0])
+
+
+def _reader(table: Any, column: str, row: int) -> Callable[[], bytes]:
+    def read() -> bytes:
+        cell = table[row][column]
+        return bytes(cell["bytes"]) if cell["bytes"] is not None else Path(cell["path"]).read_bytes()
+
+    return read

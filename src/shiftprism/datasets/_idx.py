@@ -1,0 +1,83 @@
+"""MNIST and Fashion-MNIST: idx files, plain (memory-mapped) or gzipped."""
+
+import gzip
+import struct
+import zlib
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from shiftprism.datasets._dataset import Dataset
+from shiftprism.datasets._safe import Bytes, damaged, gunzipped, mapped
+
+FILES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+MNIST_NAMES = tuple("0123456789")
+FASHION_NAMES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+_MOST = 60_000
+
+
+def load_idx(folder: Path, split: str, names: tuple[str, ...]) -> Dataset:
+    """The images and labels of one split: 28 × 28, grey, ten classes."""
+    images_path, labels_path = (_found(folder / name) for name in FILES[split])
+    images = _array(images_path, (28, 28))
+    labels = _array(labels_path, ())
+    if len(images) != len(labels):
+        problem = f"it counts {len(labels)} labels where {images_path.name} counts {len(images)} images"
+        raise damaged(labels_path, 4, problem)
+    if labels.max() > 9:
+        row = int((labels > 9).argmax())
+        raise damaged(labels_path, 8 + row, f"image {row} has label {labels[row]} where there are 10 classes")
+    return Dataset(torch.from_numpy(images)[:, None], torch.from_numpy(labels.astype(np.int64)), names)
+
+
+def _found(path: Path) -> Path:
+    """The file, plain or gzipped."""
+    zipped = path.with_name(f"{path.name}.gz")
+    if not path.is_file() and not zipped.is_file():
+        raise FileNotFoundError(f"{path} is missing, plain or as {zipped.name}; put it beside the others.")
+    return path if path.is_file() else zipped
+
+
+def _array(path: Path, each: tuple[int, ...]) -> Bytes:
+    """uint8 (N, *each): magic number, counts and length are all compared before anything is read."""
+    start = 8 + 4 * len(each)
+    head = _head(path, start)
+    magic, count, *sides = struct.unpack(f">{start // 4}I", head)
+    expected = 0x0801 + 2 * bool(each)
+    if magic != expected:
+        raise damaged(path, 0, f"magic number {magic:#010x} where {expected:#010x} begins such a file")
+    if tuple(sides) != each:
+        raise damaged(path, 8, f"images of {' × '.join(map(str, sides))} where 28 × 28 should be")
+    if not 0 < count <= _MOST:
+        raise damaged(path, 4, f"it claims {count} items where at most {_MOST} can belong to it")
+    size = start + count * int(np.prod(each, dtype=int))
+    content = gunzipped(path, size) if path.suffix == ".gz" else mapped(path, size)
+    return content[start:].reshape(count, *each)
+
+
+def _head(path: Path, size: int) -> bytes:
+    with path.open("rb") as raw:
+        try:
+            with gzip.open(raw) if path.suffix == ".gz" else nullcontext(raw) as stream:
+                head = stream.read(size)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise damaged(path, raw.tell(), f"the gzip stream breaks off ({error})") from error
+    if len(head) != size:
+        raise damaged(path, path.stat().st_size, "it breaks off in its head")
+    return head

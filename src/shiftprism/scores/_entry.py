@@ -1,0 +1,87 @@
+"""One line of the table of scores: what it is, what it reads, and how to get a score that runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from inspect import signature
+from typing import Any
+
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from shiftprism._checks import wrong
+from shiftprism.outputs import Outputs
+from shiftprism.scores._fitted import Fitted
+
+Score = Callable[[Outputs], Tensor]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A score by name. Where nothing has to be fitted, the entry is called like the score itself."""
+
+    name: str
+    made: Callable[..., Tensor] | type[Fitted]
+    """The function, or the class whose `fit` makes the score."""
+    formula: str
+    reads: tuple[str, ...]
+    """Of what: features, logits, images (a forward of its own) or head (the class weights themselves)."""
+    paper: str
+
+    @property
+    def fitted(self) -> bool:
+        """Whether it is fitted to data before it scores."""
+        return isinstance(self.made, type)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What `fit` cannot do without, of labels, head and reference; () for most."""
+        found = signature(getattr(self.made, "fit", self.made)).parameters
+        asked = [name for name in ("labels", "head", "reference") if name in found]
+        return tuple(name for name in asked if found[name].default is found[name].empty)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it scores Outputs as they are, without data or a head."""
+        return not self.fitted and not self.needs
+
+    def __call__(self, outputs: Outputs, **settings: Any) -> Tensor:
+        """The score of these Outputs, where nothing has to be fitted."""
+        if isinstance(self.made, type):
+            got = f"{self.name}, which is fitted to data first"
+            advice = f'use SCORES["{self.name}"].fit(outputs, labels, …) and call what it returns'
+            raise wrong("score", "one that needs no fit", got, advice)
+        if "head" in self.needs and "head" not in settings:
+            raise wrong("head", f"given for {self.name}", "none", "pass head=classifier.head")
+        return self.made(outputs, **settings)
+
+    def fit(
+        self,
+        outputs: Outputs,
+        labels: ArrayLike | None = None,
+        *,
+        head: Any = None,
+        reference: Outputs | None = None,
+        **settings: Any,
+    ) -> Score:
+        """The score, fitted where it has to be: one call for all, which hands on what this one takes.
+
+        `outputs` and `labels` are ID data, usually those the model was trained on; `reference` held-out ID data;
+        `head` the classifier's head. A score that needs no fit comes back as it is.
+        """
+        given = {"labels": labels, "head": head, "reference": reference}
+        for name in self.needs:
+            if given[name] is None:
+                raise wrong(name, f"given for {self.name}", "None", _ADVICE[name])
+        made: Any = getattr(self.made, "fit", self.made)
+        known = signature(made).parameters
+        settings |= {name: value for name, value in given.items() if name in known and value is not None}
+        found: Score = made(outputs, **settings) if self.fitted else partial(made, **settings)
+        return found
+
+
+_ADVICE = {
+    "labels": "pass the class numbers of `outputs`",
+    "head": "pass head=classifier.head",
+    "reference": "pass ID Outputs that are neither in `outputs` nor were trained on",
+}

@@ -1,0 +1,166 @@
+"""Sums over data that add up: parts of a data set, or of a cluster, merge to the statistics of the whole.
+
+Everything is accumulated in float64 from chunks of rows, so memory never grows with N.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shiftprism._checks import wrong
+
+CHUNK = 4096
+"""Rows taken to float64 at a time."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Counts (K,) and sums (K, D) by class; `+` adds them."""
+
+    counts: Tensor
+    sums: Tensor
+
+    @staticmethod
+    def of(values: Tensor, labels: Tensor, classes: int) -> "Sums":
+        """The sums of `values` (N, D) over each class."""
+        counts = torch.bincount(labels, minlength=classes).double()
+        sums = torch.zeros(classes, values.shape[1], dtype=torch.float64, device=values.device)
+        for rows, chunk in _chunks(values):
+            sums.index_add_(0, labels[rows], chunk)
+        return Sums(counts, sums)
+
+    @property
+    def means(self) -> Tensor:
+        """(K, D), 0 for a class without samples."""
+        return self.sums / self.counts.clamp_min(1)[:, None]
+
+    def __add__(self, other: "Sums") -> "Sums":
+        _same(self.sums, other.sums)
+        return Sums(self.counts + other.counts, self.sums + other.sums)
+
+    def __radd__(self, other: int) -> "Sums":
+        return self
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Counts (K,), means (K, D) and the scatter Σ (x − μ_k)(x − μ_k)ᵀ over all classes, (D, D).
+
+    `+` merges two of them by Chan's rule, in which δ = μ_b − μ_a adds n_a n_b / (n_a + n_b) δδᵀ: no digits are lost to
+    large means.
+    """
+
+    counts: Tensor
+    means: Tensor
+    scatter: Tensor
+
+    @staticmethod
+    def of(values: Tensor, labels: Tensor, classes: int) -> "Moments":
+        """Two passes over `values` (N, D): the means first, then the products about them."""
+        sums = Sums.of(values, labels, classes)
+        means = sums.means
+        scatter = means.new_zeros(means.shape[1], means.shape[1])
+        for rows, chunk in _chunks(values):
+            chunk -= means[labels[rows]]
+            scatter.addmm_(chunk.T, chunk)
+        return Moments(sums.counts, means, scatter)
+
+    @property
+    def mean(self) -> Tensor:
+        """(D,): the mean of all samples."""
+        return self.counts @ self.means / self.counts.sum()
+
+    def about(self, point: Tensor) -> Tensor:
+        """(D, D): the products about one point: the scatter within classes and that of the class means."""
+        apart = self.means - point
+        return self.scatter + (self.counts[:, None] * apart).T @ apart
+
+    def __add__(self, other: "Moments") -> "Moments":
+        _same(self.means, other.means)
+        share, apart = other.counts / (self.counts + other.counts).clamp_min(1), other.means - self.means
+        between = ((self.counts * share)[:, None] * apart).T @ apart
+        means = self.means + share[:, None] * apart
+        return Moments(self.counts + other.counts, means, self.scatter + other.scatter + between)
+
+    def __radd__(self, other: int) -> "Moments":
+        return self
+
+
+@dataclass(frozen=True)
+class ClassMoments:
+    """Counts (K,), means (K, D) and for each class either its scatter, (D, D), or its samples less their mean, (n, D).
+
+    The samples are kept while 2n ≤ D: they are fewer numbers than the scatter, and cheaper to work with. So the whole
+    never takes more than K · D² numbers. `+` merges by Chan's rule.
+    """
+
+    counts: Tensor
+    means: Tensor
+    spreads: tuple[Tensor, ...]
+
+    @staticmethod
+    def of(values: Tensor, labels: Tensor, classes: int) -> "ClassMoments":
+        """Two passes over `values` (N, D): the means first, then what is about them."""
+        sums = Sums.of(values, labels, classes)
+        means, members = sums.means, labels.argsort().split(sums.counts.long().tolist())
+        return ClassMoments(
+            sums.counts, means, tuple(_spread(values, rows, mean) for rows, mean in zip(members, means, strict=True))
+        )
+
+    @property
+    def mean(self) -> Tensor:
+        """(D,): the mean of all samples."""
+        return self.counts @ self.means / self.counts.sum()
+
+    @property
+    def within(self) -> Tensor:
+        """(D, D): the scatter about the class means, over all classes."""
+        total = _scatter(self.spreads[0]).clone()
+        for spread in self.spreads[1:]:
+            total += _scatter(spread)
+        return total
+
+    def __add__(self, other: "ClassMoments") -> "ClassMoments":
+        _same(self.means, other.means)
+        counts = self.counts + other.counts
+        share, apart = other.counts / counts.clamp_min(1), other.means - self.means
+        means = self.means + share[:, None] * apart
+        merged = []
+        for k, (one, two) in enumerate(zip(self.spreads, other.spreads, strict=True)):
+            if 2 * counts[k] <= means.shape[1]:
+                merged.append(torch.cat([one + self.means[k] - means[k], two + other.means[k] - means[k]]))
+            else:
+                between = float(self.counts[k] * share[k]) * torch.outer(apart[k], apart[k])
+                merged.append(_scatter(one) + _scatter(two) + between)
+        return ClassMoments(counts, means, tuple(merged))
+
+    def __radd__(self, other: int) -> "ClassMoments":
+        return self
+
+
+def _spread(values: Tensor, rows: Tensor, mean: Tensor) -> Tensor:
+    if 2 * len(rows) <= len(mean):
+        return values[rows].double().sub_(mean)
+    scatter = mean.new_zeros(len(mean), len(mean))
+    for part in rows.split(CHUNK):
+        chunk = values[part].double().sub_(mean)
+        scatter.addmm_(chunk.T, chunk)
+    return scatter
+
+
+def _scatter(spread: Tensor) -> Tensor:
+    return spread if len(spread) == spread.shape[1] else spread.T @ spread
+
+
+def _chunks(values: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    for start in range(0, len(values), CHUNK):
+        rows = slice(start, start + CHUNK)
+        yield rows, values[rows].to(torch.float64, copy=True)
+
+
+def _same(one: Tensor, other: Tensor) -> None:
+    if one.shape != other.shape:
+        got = f"shapes {tuple(one.shape)} and {tuple(other.shape)}"
+        raise wrong("statistics", "of one model and one score", got, "add what the same `statistics` made")

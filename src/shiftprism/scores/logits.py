@@ -1,0 +1,56 @@
+"""Scores that read the logits the model predicts with: a calibrated model has other values of them."""
+
+import torch
+from torch import Tensor
+
+from shiftprism._checks import wrong
+from shiftprism.outputs import Outputs
+from shiftprism.scores._reading import read
+
+
+def msp(outputs: Outputs) -> Tensor:
+    """The largest softmax probability, (N,) (Hendrycks & Gimpel 2017).
+
+    >>> msp(Outputs.from_logits(torch.zeros(1, 4)))
+    tensor([0.2500])
+    """
+    (logits,) = read(outputs, "logits")
+    return torch.softmax(logits, 1).amax(1)
+
+
+def max_logit(outputs: Outputs) -> Tensor:
+    """The largest logit, (N,) (Hendrycks et al. 2022)."""
+    (logits,) = read(outputs, "logits")
+    return logits.amax(1)
+
+
+def energy(outputs: Outputs, temperature: float = 1.0) -> Tensor:
+    """T ln Σ_k exp(l_k / T), (N,): the negative free energy, so that higher is in-distribution (Liu et al. 2020)."""
+    if not temperature > 0:
+        raise wrong("temperature", "positive", temperature, "1.0 is the usual choice")
+    (logits,) = read(outputs, "logits")
+    return temperature * torch.logsumexp(logits / temperature, 1)
+
+
+def entropy(outputs: Outputs) -> Tensor:
+    """Σ_k p_k ln p_k, (N,): the *negative* Shannon entropy of the softmax, so that higher is in-distribution."""
+    (logits,) = read(outputs, "logits")
+    log_probabilities = torch.log_softmax(logits, 1)
+    # p ln p is 0 at p = 0, where the product would be 0 · (−huge)
+    return (log_probabilities.exp() * log_probabilities.clamp_min(torch.finfo(logits.dtype).min)).sum(1)
+
+
+def gen(outputs: Outputs, gamma: float = 0.1, top: int = 100) -> Tensor:
+    """−Σ p_k^γ (1 − p_k)^γ over the `top` largest probabilities, (N,): a generalised entropy (Liu et al. 2023, GEN)."""
+    if not 0 < gamma < 1:
+        raise wrong("gamma", "between 0 and 1", gamma, "0.1 is its authors' choice")
+    if top < 1:
+        raise wrong("top", "a positive whole number", top, "100 is its authors' choice")
+    (logits,) = read(outputs, "logits")
+    log_p = torch.log_softmax(logits, 1)
+    p = log_p.exp()
+    # 1 − p of the largest one is the sum of the others: in float32 the difference would lose its digits
+    largest = torch.zeros_like(p).scatter(1, p.argmax(1, keepdim=True), 1).bool()
+    rest = torch.where(largest, p.masked_fill(largest, 0).sum(1, keepdim=True), 1 - p)
+    terms = (gamma * log_p).exp() * rest**gamma
+    return -(terms if top >= outputs.K else terms.gather(1, p.topk(top).indices)).sum(1)

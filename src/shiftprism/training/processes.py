@@ -1,0 +1,138 @@
+"""One training run on several processes, by Hugging Face accelerate; on one process all of this does nothing."""
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from shiftprism._extras import need
+
+
+class Processes:
+    """Which process this is, out of how many, and the few things they do together."""
+
+    def __init__(self) -> None:
+        """Joined to the others if a launcher (accelerate, torchrun) started several, alone otherwise."""
+        self.count = int(os.environ.get("WORLD_SIZE", "1"))
+        self.engine: Any = None
+        if self.count > 1:
+            accelerator = need("accelerate", "distributed").Accelerator
+            self.engine = accelerator(
+                cpu=not torch.accelerator.is_available()
+            )  # unasked, it takes CPUs for one process
+        self.rank = self.engine.process_index if self.engine else 0
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process is the one that writes files and talks to people."""
+        return self.rank == 0
+
+    def device(self, fallback: torch.device) -> torch.device:
+        """Where this process computes."""
+        return torch.device(self.engine.device) if self.engine else fallback
+
+    def share(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """The network and optimiser that keep their gradients in step across processes."""
+        if not self.engine:
+            return network, optimizer
+        shared: tuple[nn.Module, torch.optim.Optimizer] = self.engine.prepare(network, optimizer)
+        return shared
+
+    def own(self, rows: Tensor) -> Tensor:
+        """This process's part of a global batch."""
+        return rows.tensor_split(self.count)[self.rank]
+
+    def weight(self, own: int, whole: int) -> float:
+        """What this process's mean loss counts for, so that the average over processes is the mean over the batch."""
+        return own * self.count / whole
+
+    def total(self, *numbers: float) -> list[float]:
+        """Sums over all processes."""
+        if not self.engine:
+            return list(numbers)
+        summed: Tensor = self.engine.reduce(
+            torch.tensor(numbers, device=self.engine.device, dtype=torch.float64), "sum"
+        )
+        return [float(number) for number in summed]
+
+    def wait(self) -> None:
+        """Until every process is here."""
+        if self.engine:
+            self.engine.wait_for_everyone()
+
+    def close(self) -> None:
+        """Leave the others in good order: a process that just exits makes those still talking to it abort."""
+        if self.engine:
+            self.engine.wait_for_everyone()
+            self.engine.end_training()
+
+
+class _Sum(torch.autograd.Function):
+    """The sum of a tensor over processes; its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(context: Any, tensor: Tensor) -> Tensor:
+        summed = tensor.clone()
+        dist.all_reduce(summed)
+        return summed
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        summed = gradient.clone()
+        dist.all_reduce(summed)
+        return summed
+
+
+class SharedBatchNorm(nn.Module):
+    """Batch normalisation whose statistics are those of the global batch, on any device.
+
+    torch's own SyncBatchNorm runs on accelerators only. It wraps the original, so the state keeps its names' tail.
+    """
+
+    def __init__(self, inner: "nn.BatchNorm1d | nn.BatchNorm2d") -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.inner
+        if not inner.training or not dist.is_initialized():
+            normalised: Tensor = inner(x)
+            return normalised
+        dims = [0, *range(2, x.ndim)]
+        shape = (1, -1, *(1,) * (x.ndim - 2))
+        count = _summed(x.new_tensor(x.numel() / x.shape[1]))
+        mean = _summed(x.sum(dims)) / count
+        centred = x - mean.view(shape)  # in two passes, for the squares of large numbers would cancel
+        variance = _summed(centred.square().sum(dims)) / count
+        with torch.no_grad():
+            if inner.running_mean is not None and inner.running_var is not None and inner.momentum is not None:
+                inner.running_mean.lerp_(mean, inner.momentum)
+                inner.running_var.lerp_(variance * count / (count - 1), inner.momentum)
+            if inner.num_batches_tracked is not None:
+                inner.num_batches_tracked.add_(1)
+        scale = (variance + inner.eps).rsqrt() * inner.weight
+        shifted: Tensor = centred * scale.view(shape) + inner.bias.view(shape)
+        return shifted
+
+
+def _summed(tensor: Tensor) -> Tensor:
+    total: Tensor = _Sum.apply(tensor)  # type: ignore[no-untyped-call]
+    return total
+
+
+def share_statistics(network: nn.Module) -> None:
+    """Make every batch normalisation see the global batch, as one process would."""
+    for name, module in list(network.named_modules()):
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            parent, _, own = name.rpartition(".")
+            setattr(network.get_submodule(parent), own, SharedBatchNorm(module))
+
+
+def restore(network: nn.Module) -> None:
+    """Undo `share_statistics`."""
+    for name, module in list(network.named_modules()):
+        if isinstance(module, SharedBatchNorm):
+            parent, _, own = name.rpartition(".")
+            setattr(network.get_submodule(parent), own, module.inner)

@@ -1,0 +1,203 @@
+"""Classifiers: normalisation inside, any trained model adapted, one pass over the data, folders that round-trip."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shiftprism import Classifier, adapt, predict
+from shiftprism.datasets import Dataset
+from shiftprism.heads import HEADS, Geometric, Linear
+
+NAMES = ("zero", "one", "two")
+
+
+def built(head: str = "alpha-beta", seed: int = 0) -> Classifier:
+    return Classifier.build("digits", head, NAMES, 1, [0.3], [0.4], seed).eval()
+
+
+def pictures(count: int = 7, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (count, 1, 8, 8), dtype=torch.uint8, generator=generator)
+
+
+class Net(nn.Module):
+    """A user's own network: two linear layers, of which the last is the head."""
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU())
+        self.fc = head
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.fc(self.body(images))
+        return logits
+
+
+def test_bytes_and_floats_say_the_same() -> None:
+    classifier = built()
+    as_floats = pictures().float() / 255
+    torch.testing.assert_close(classifier(pictures()), classifier(as_floats))
+    torch.testing.assert_close(classifier.normalise(as_floats), (as_floats - 0.3) / 0.4)
+    assert torch.equal(classifier(pictures()), classifier.outputs(pictures()).logits)
+
+
+@pytest.mark.parametrize("head", sorted(HEADS))
+def test_a_folder_gives_the_model_back(tmp_path: Path, head: str) -> None:
+    classifier = built(head)
+    classifier.save(tmp_path / "model")
+    loaded = Classifier.load(tmp_path / "model")
+    assert torch.equal(loaded(pictures()), classifier(pictures()))
+    assert loaded.names == NAMES
+    assert loaded.fingerprint() == classifier.fingerprint()
+    assert sorted(file.name for file in (tmp_path / "model").iterdir()) == ["model.json", "weights.safetensors"]
+
+
+def test_an_adapted_model_is_loaded_into_its_code(tmp_path: Path) -> None:
+    adapted = adapt(Net(nn.Linear(16, 3)), pictures(2), [0.5], [0.5])
+    adapted.save(tmp_path)
+    with pytest.raises(ValueError, match="Expected `backbone` to be given, with `head`"):
+        Classifier.load(tmp_path)
+    fresh = adapt(Net(nn.Linear(16, 3)), pictures(2))
+    loaded = Classifier.load(tmp_path, fresh.backbone, fresh.head)
+    assert torch.equal(loaded(pictures()), adapted(pictures()))
+
+
+def test_broken_folders_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Expected `folder` to be a saved model"):
+        Classifier.load(tmp_path)
+    built("alpha-beta").save(tmp_path)
+    about = json.loads((tmp_path / "model.json").read_text())
+    about["recipe"]["head"] = "vanilla"
+    (tmp_path / "model.json").write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=r"head\.alpha\.bias is unknown; head\.alpha\.weight is unknown"):
+        Classifier.load(tmp_path)
+    weights = tmp_path / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])
+    with pytest.raises(ValueError, match="Expected `folder` to be a whole saved model"):
+        Classifier.load(tmp_path)
+
+
+def test_weights_of_another_run_are_refused(tmp_path: Path) -> None:
+    built(seed=1).save(tmp_path)
+    built(seed=2).save(tmp_path / "other")
+    (tmp_path / "other" / "weights.safetensors").replace(tmp_path / "weights.safetensors")
+    with pytest.raises(ValueError, match="with other weights"):
+        Classifier.load(tmp_path)
+
+
+@pytest.mark.parametrize("head", [nn.Linear(16, 3), nn.Linear(16, 3, bias=False), Geometric(16, 3), Linear(16, 3)])
+def test_adapt_finds_the_head(head: nn.Module) -> None:
+    model = Net(head).eval()
+    classifier = adapt(model, pictures(4), mean=[0.2], std=[0.7])
+    expected = model((pictures().float() / 255 - 0.2) / 0.7)
+    outputs = classifier.outputs(pictures())
+    torch.testing.assert_close(outputs.logits, expected)
+    assert (outputs.D, outputs.K) == (16, 3)
+    assert model.fc is head  # the user's own model stays as it was
+
+
+def test_adapt_takes_models_that_carry_their_logits() -> None:
+    class Answer:
+        def __init__(self, logits: Tensor) -> None:
+            self.logits = logits
+
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = Net(nn.Linear(16, 3))
+
+        def forward(self, images: Tensor) -> Answer:
+            return Answer(self.net(images))
+
+    model = Wrapped().eval()
+    torch.testing.assert_close(adapt(model, pictures(2))(pictures()), model(pictures().float() / 255).logits)
+
+
+def test_adapt_takes_a_lone_linear_layer() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    assert adapt(model, pictures(2)).outputs(pictures()).D == 64
+
+
+def test_adapt_refuses_a_model_that_ends_otherwise() -> None:
+    with pytest.raises(ValueError, match="Expected `model` to be one that ends in its last linear layer"):
+        adapt(nn.Sequential(Net(nn.Linear(16, 3)), nn.Softmax(1)), pictures(2))
+
+
+def test_predict_is_one_ordered_pass() -> None:
+    classifier = built()
+    images, labels = pictures(23), torch.arange(23) % 3
+    seen = []
+    classifier.backbone.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
+    whole, none = predict(classifier, images, batch=5)
+    assert sum(seen) == 23
+    assert none is None
+    torch.testing.assert_close(whole.logits, classifier(images))
+
+    def loader() -> Iterator[tuple[Tensor, Tensor]]:
+        yield from zip(images.split(4), labels.split(4), strict=True)
+
+    for given in (loader(), Dataset(images, labels, NAMES)):
+        outputs, found = predict(classifier, given)
+        torch.testing.assert_close(outputs.logits, whole.logits)
+        assert found is not None
+        assert torch.equal(found, labels)
+
+
+def test_predict_leaves_the_mode_as_it_was() -> None:
+    classifier = built().train()
+    before = classifier.fingerprint()
+    predict(classifier, pictures())
+    assert classifier.training
+    assert classifier.fingerprint() == before  # batch statistics did not move
+
+
+def test_a_cache_is_used_for_the_same_model_and_images_only(tmp_path: Path) -> None:
+    calls = []
+    first, second = built(seed=1), built(seed=2)
+    for classifier in (first, second):
+        classifier.backbone.register_forward_hook(lambda module, inputs, output: calls.append(1))
+    path = tmp_path / "cache.safetensors"
+    made, _ = predict(first, pictures(), cache=path)
+    read, _ = predict(first, pictures(), cache=path)
+    assert len(calls) == 1
+    assert all(torch.equal(a, b) for a, b in zip(made, read, strict=True))
+    predict(second, pictures(), cache=path)
+    predict(second, pictures(seed=1), cache=path)
+    assert len(calls) == 3
+    path.write_bytes(b"cut off")
+    predict(second, pictures(seed=1), cache=path)
+    assert len(calls) == 4
+
+
+def test_bad_images_are_refused() -> None:
+    classifier = built()
+    with pytest.raises(ValueError, match=r"Expected `images` to be in \[0, 1\] but got values from 0 to 255"):
+        predict(classifier, torch.linspace(0, 255, 64).reshape(1, 1, 8, 8))
+    with pytest.raises(ValueError, match=r"Expected `images` to be in \[0, 1\] but got values from nan to nan"):
+        predict(classifier, torch.full((2, 1, 8, 8), float("nan")))
+    with pytest.raises(ValueError, match="Expected `images` to be non-empty"):
+        predict(classifier, pictures(0))
+    with pytest.raises(ValueError, match=r"Expected `images` to be of shape \(N, C, H, W\)"):
+        classifier(pictures()[0])
+    with pytest.raises(ValueError, match="Expected `images` to be uint8, or floats"):
+        classifier(pictures().long())
+    with pytest.raises(ValueError, match="Expected `images` to be of 3 channels but got 1 channels"):
+        Classifier.build("digits", "vanilla", NAMES, 3, [0.5] * 3, [0.5] * 3)(pictures())
+    with pytest.raises(ValueError, match="Expected `head` to be one of alpha, alpha-beta"):
+        Classifier.build("digits", "gamma", NAMES)
+    with pytest.raises(ValueError, match="Expected `std` to be 1 positive numbers"):
+        Classifier(nn.Identity(), Linear(2, 2), [0.0], [0.0])
+    with pytest.raises(ValueError, match="Expected `head` to be a shiftprism head but got Linear; use"):
+        Classifier(nn.Identity(), nn.Linear(2, 2))  # type: ignore[arg-type]
+
+
+def test_a_model_that_says_nan_is_caught() -> None:
+    classifier = built()
+    with torch.no_grad():
+        classifier.head.get_parameter("weight").fill_(float("nan"))
+    with pytest.raises(ValueError, match=r"Expected `outputs\.similarities` to be finite"):
+        predict(classifier, pictures())

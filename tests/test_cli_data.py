@@ -1,0 +1,123 @@
+"""`shiftprism data`: what it prints, and how it exits."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from dataset_files import Made, cifar10_binary, cifar10_npm, corrupted_folder, idx
+from shiftprism.cli.data import app
+from shiftprism.datasets import DATASETS, _cifar
+from shiftprism.datasets._download import Progress
+
+
+@pytest.fixture(autouse=True)
+def apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(_cifar, "ROWS", {"train": 20, "test": 4})
+    monkeypatch.setenv("SHIFTPRISM_DATA", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path / "share"))
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+def test_list_tells_sizes_licences_and_where_it_looked_and_found(tmp_path: Path) -> None:
+    cifar10_binary(tmp_path / "home", "test")
+    told = run("list").stdout
+    assert all(f"{name}: {entry.about}" in told and entry.licence in told for name, entry in DATASETS.items())
+    assert "download: 170 MB" in told
+    assert f"test: {tmp_path / 'home' / 'cifar-10-batches-bin'}" in told
+    assert "train: not found" in told
+    assert f"Looked in {tmp_path / 'home'}, {tmp_path / 'share' / 'datasets'}" in told
+    assert str(tmp_path / "elsewhere") in run("list", "--root", str(tmp_path / "elsewhere")).stdout
+
+
+def test_get_prints_the_files_it_brought(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fake(name: str, root: Path | None, source: str, progress: Progress) -> list[Path]:
+        progress("file.bin", 5, 10)
+        progress("file.bin", 10, 10)
+        return [tmp_path / f"{name}-{root}-{source}"]
+
+    monkeypatch.setattr("shiftprism.datasets.get", fake)
+    result = run("get", "cifar10", "--root", "here", "--source", "npm")
+    assert result.exit_code == 0
+    assert result.stdout.strip() == str(tmp_path / "cifar10-here-npm")
+
+
+def test_get_of_what_needs_no_download_says_so() -> None:
+    assert "digits needs no download" in run("get", "digits").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("cifar11",), "one of"),
+        (("cifar10", "--source", "x"), "auto, npm, publisher"),
+        (("svhn", "--source", "npm"), "known for"),
+    ],
+)
+def test_get_of_what_it_does_not_know_is_an_error_without_a_traceback(words: tuple[str, ...], problem: str) -> None:
+    result = run("get", *words)
+    assert result.exit_code == 1
+    assert problem in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_get_without_a_network_tells_what_to_put_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object) -> list[Path]:
+        raise ConnectionError("put it at [here]")
+
+    monkeypatch.setattr("shiftprism.datasets.get", unreachable)
+    result = run("get", "cifar100")
+    assert result.exit_code == 1
+    assert "put it at [here]" in result.stderr  # as it is: brackets are no markup
+
+
+def test_check_reads_what_there_is_and_passes_by_what_is_not(tmp_path: Path) -> None:
+    made = cifar10_npm(tmp_path / "home", "test")
+    corrupted_folder(tmp_path / "home", "test")
+    result = run("check")
+    assert result.exit_code == 0
+    assert f"cifar10 test: whole, 4 × 3 × 32 × 32, {made.file}, not byte for byte as published" in result.stdout
+    assert "cifar10-c test: whole, 4 × 3 × 32 × 32" in result.stdout
+    assert "svhn test: not found" in result.stdout
+
+
+def test_check_of_a_name_that_is_not_there_fails_and_says_what_to_put_where(tmp_path: Path) -> None:
+    result = run("check", "svhn")
+    assert result.exit_code == 1
+    assert f"test_32x32.mat as {tmp_path / 'home' / 'svhn' / 'test_32x32.mat'}" in result.stderr
+    assert run("check", "cifar11").exit_code == 1
+
+
+@pytest.mark.parametrize("make", [cifar10_binary, cifar10_npm, lambda root, split: idx(root, split, "mnist", ".gz")])
+def test_check_finds_a_damaged_file_even_after_it_was_decoded(
+    make: Callable[[Path, str], Made], tmp_path: Path
+) -> None:
+    made = make(tmp_path / "home", "test")
+    assert run("check").exit_code == 0
+    content = made.file.read_bytes()
+    made.file.write_bytes(content[: len(content) // 2])
+    result = run("check")
+    assert result.exit_code == 1
+    assert f"{made.file.name} is damaged at byte" in result.stderr
+
+
+def test_check_compares_the_published_digest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = cifar10_npm(tmp_path / "home", "test")
+    import hashlib
+
+    package = DATASETS["cifar10"].npm
+    assert package is not None
+    right = package._replace(digest=f"sha256:{hashlib.sha256(made.file.read_bytes()).hexdigest()}")
+    monkeypatch.setitem(DATASETS, "cifar10", DATASETS["cifar10"]._replace(npm=right))
+    assert "byte for byte as published" in run("check", "cifar10").stdout
+
+
+def test_help_does_not_import_torch() -> None:
+    code = "import sys; from shiftprism.cli.data import app; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,189 @@
+"""The laws every head keeps, and the paper's identities between heads."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from examples import features_of, head_of, many_outputs
+from shiftprism.heads import GSD, HEADS, Cosine, Euclidean, Geometric, Linear, norm
+from shiftprism.outputs import Outputs
+
+every_head = pytest.mark.parametrize("name", sorted(HEADS))
+
+
+@every_head
+def test_logits_are_those_of_the_outputs(name: str) -> None:
+    head, features = head_of(name), features_of()
+    outputs = head.outputs(features)
+    assert torch.equal(head(features), outputs.logits)
+    assert outputs.check().features is features
+    torch.testing.assert_close(outputs.norms, features.norm(dim=1))
+
+
+@every_head
+def test_gradients_are_finite_at_zero_and_far_out(name: str) -> None:
+    head = head_of(name)
+    for scale in (0.0, 1e-30, 1e-3, 1e3, 1e12):
+        features = (scale * features_of()).requires_grad_()
+        outputs = head.outputs(features).check()
+        torch.stack([field.sum() for field in outputs]).sum().backward()
+        assert features.grad is not None
+        assert features.grad.isfinite().all(), scale
+        assert all(p.grad is None or p.grad.isfinite().all() for p in head.parameters()), scale
+
+
+@every_head
+def test_float32_survives_huge_features(name: str) -> None:
+    largest = 1e15 if name == "euclidean" else 1e25  # squared distances leave float32 earlier
+    head_of(name).float().outputs(features_of(scale=largest).float()).check()
+
+
+@every_head
+def test_state_round_trips(name: str) -> None:
+    head, other = head_of(name, seed=1), head_of(name, seed=2)
+    other.load_state_dict(head.state_dict())
+    assert torch.equal(head(features_of()), other(features_of()))
+
+
+@every_head
+def test_exports_with_a_dynamic_batch(name: str) -> None:
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = head_of(name)
+
+        def forward(self, features: torch.Tensor) -> Outputs:
+            return self.head.outputs(features)
+
+    module = Wrapped()
+    program = torch.export.export(module, (features_of(4),), dynamic_shapes=({0: torch.export.Dim("n")},))
+    for size in (2, 9):
+        for found, expected in zip(program.module()(features_of(size)), module(features_of(size)), strict=True):
+            torch.testing.assert_close(found, expected)
+
+
+@every_head
+def test_parameter_groups_hold_each_parameter_once(name: str) -> None:
+    head = head_of(name)
+    groups = head.parameter_groups(0.5)
+    listed = [id(parameter) for group in groups for parameter in group["params"]]
+    assert sorted(listed) == sorted(id(parameter) for parameter in head.parameters())
+    free = {id(p) for group in groups if group["weight_decay"] == 0 for p in group["params"]}
+    assert (id(head.weight) in free) == (name in ("inner", "cosine", "euclidean"))
+
+
+@every_head
+def test_the_loop_gets_plain_answers(name: str) -> None:
+    head, features, labels = head_of(name), features_of(), torch.arange(20) % 4
+    logits = head(features)
+    assert head.loss(logits, labels).item() == pytest.approx(nn.functional.cross_entropy(logits, labels).item())
+    assert head.penalty(features, logits).item() == 0
+    head.start_epoch()
+    head.after_step(features, labels)
+
+
+@every_head
+def test_wrong_features_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"Expected `features` to be of shape \(N, 6\) but got shape \(3, 5\)"):
+        head_of(name)(torch.zeros(3, 5, dtype=torch.float64))
+    with pytest.raises(ValueError, match="Expected `out_features` to be a positive number but got 0"):
+        HEADS[name](3, 0)
+
+
+@given(st.integers(0, 10_000), st.booleans())
+def test_neutral_geometric_and_gsd_equal_linear(seed: int, bias: bool) -> None:
+    torch.manual_seed(seed)
+    linear = Linear(5, 3, bias=bias)
+    features = torch.randn(7, 5)
+    for kind in (Geometric, GSD):
+        neutral = kind(5, 3, alpha=False, beta=False, bias=bias)
+        neutral.load_state_dict(linear.state_dict())
+        for found, expected in zip(neutral.outputs(features), linear.outputs(features), strict=True):
+            assert torch.equal(found, expected)
+
+
+@given(st.floats(-4, 4), st.floats(-4, 4))
+def test_constant_alpha_and_beta_equal_gsd(a: float, b: float) -> None:
+    geometric, gsd = Geometric(5, 3).double(), GSD(5, 3).double()
+    scalars = {"alpha": torch.tensor(a), "beta": torch.tensor(b)}
+    maps = {f"{name}.bias": value.reshape(1) for name, value in scalars.items()}
+    maps |= {f"{name}.weight": torch.zeros(1, 5) for name in scalars}
+    gsd.load_state_dict({"weight": geometric.weight, **scalars})
+    geometric.load_state_dict({"weight": geometric.weight, **maps})
+    features = features_of(8, 5)
+    torch.testing.assert_close(geometric(features), gsd(features))
+
+
+@pytest.mark.parametrize("name", ["alpha", "beta", "alpha-beta"])
+def test_geometric_is_equation_8(name: str) -> None:
+    head, features = head_of(name), features_of()
+    assert isinstance(head, Geometric)
+    f, length = features, features.norm(dim=1)
+    alpha = torch.sigmoid(f @ head.alpha.weight[0] + head.alpha.bias) if head.alpha is not None else torch.ones(20)
+    beta = (
+        torch.log1p(torch.exp(f @ head.beta.weight[0] + head.beta.bias)) if head.beta is not None else torch.zeros(20)
+    )
+    similarity = f @ head.weight.T / length[:, None]
+    torch.testing.assert_close(head(f), ((length + beta) / alpha)[:, None] * similarity)
+    assert set(head.scales(f)) == set(name.split("-"))
+
+
+def test_geometric_adds_two_linear_maps() -> None:
+    def count(head: nn.Module) -> int:
+        return sum(parameter.numel() for parameter in head.parameters())
+
+    assert count(Geometric(640, 10)) - count(Linear(640, 10)) == 2 * (640 + 1)
+
+
+def test_equal_seeds_give_equal_class_weights() -> None:
+    drawn = [head_of(name, seed=3).get_parameter("weight") for name in ("vanilla", "alpha-beta", "gsd")]
+    assert all(torch.equal(drawn[0], weight) for weight in drawn)
+
+
+def test_similarities_never_see_the_bias() -> None:
+    head = Linear(4, 3, bias=True).double()
+    assert head.bias is not None
+    outputs = head.outputs(features_of(5, 4))
+    torch.testing.assert_close(outputs.norms[:, None] * outputs.similarities + head.bias, outputs.logits)
+
+
+def test_cosine_by_hand() -> None:
+    head = Cosine(2, 2).eval()
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[2.0, 0.0], [5.0, 5.0]]))
+        outputs = head.outputs(torch.tensor([[3.0, 4.0]]))
+    torch.testing.assert_close(outputs.similarities, torch.tensor([[0.6, 1.4 / math.sqrt(2)]]))
+    torch.testing.assert_close(outputs.raw, 5 * outputs.similarities)
+
+
+def test_euclidean_by_hand() -> None:
+    head = Euclidean(2, 2).eval()
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[1.0, 1.0], [3.0, 0.0]]))
+        outputs = head.outputs(torch.tensor([[3.0, 4.0]]))
+        divisor = head.divisor(torch.tensor([[3.0, 4.0]]))
+    torch.testing.assert_close(outputs.raw, torch.tensor([[-6.5, -8.0]]))
+    torch.testing.assert_close(outputs.logits, outputs.raw / divisor)
+
+
+def test_generalized_odin_scale_is_batch_normalised() -> None:
+    head = HEADS["inner"](3, 2).train()
+    scale = head.get_submodule("divisor")(torch.randn(64, 3))
+    logit = torch.logit(scale)
+    assert logit.mean().item() == pytest.approx(0, abs=1e-4)
+    assert logit.std(correction=0).item() == pytest.approx(1, abs=1e-2)
+
+
+@given(many_outputs())
+def test_every_output_is_finite_and_the_scale_keeps_the_order(outputs: Outputs) -> None:
+    outputs.check()
+    assert torch.equal(outputs.logits.gather(1, outputs.raw.argmax(1, keepdim=True)).squeeze(1), outputs.logits.amax(1))
+
+
+def test_norm_agrees_with_torch_where_torch_can() -> None:
+    torch.testing.assert_close(norm(features_of()), torch.linalg.vector_norm(features_of(), dim=1))
+    assert norm(torch.full((1, 4), 1e-30)).item() == pytest.approx(2e-30)

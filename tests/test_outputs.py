@@ -1,0 +1,98 @@
+"""Outputs: a plain named tuple that saves, loads, joins and slices, and refuses what it does not hold."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from examples import outputs_of
+from shiftprism.outputs import Outputs
+
+
+def test_sizes_and_predictions() -> None:
+    outputs = outputs_of(samples=5, features=3, classes=7)
+    assert (outputs.N, outputs.D, outputs.K) == (5, 3, 7)
+    assert outputs.predictions.equal(outputs.logits.argmax(1))
+    assert repr(outputs) == "Outputs(N=5, D=3, K=7)"
+
+
+def test_concat_undoes_rows() -> None:
+    outputs = outputs_of(samples=9)
+    parts = [outputs.rows(slice(0, 4)), outputs.rows([4, 5]), outputs.rows(torch.arange(9) >= 6)]
+    assert all(torch.equal(whole, joined) for whole, joined in zip(outputs, Outputs.concat(parts), strict=True))
+
+
+def test_pytrees_see_a_plain_named_tuple() -> None:
+    outputs = outputs_of()
+    doubled = torch.utils._pytree.tree_map(lambda tensor: 2 * tensor, outputs)
+    assert isinstance(doubled, Outputs)
+    assert doubled.raw.equal(2 * outputs.raw)
+
+
+@pytest.mark.parametrize("labels", [None, torch.arange(20)])
+def test_a_file_gives_back_the_same_bits(tmp_path: Path, labels: torch.Tensor | None) -> None:
+    outputs = outputs_of("alpha-beta")
+    outputs.save(tmp_path / "o.safetensors", labels, "weights+data")
+    loaded, found = Outputs.load(tmp_path / "o.safetensors", "weights+data")
+    assert all(torch.equal(a, b) for a, b in zip(outputs, loaded, strict=True))
+    assert (found is None) == (labels is None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["o.safetensors"]
+
+
+def test_logits_alone_round_trip(tmp_path: Path) -> None:
+    outputs = Outputs.from_logits(torch.randn(4, 3))
+    outputs.save(tmp_path / "o.safetensors")
+    loaded, _ = Outputs.load(tmp_path / "o.safetensors")
+    assert loaded.logits.equal(outputs.logits)
+    assert not loaded.has_features
+
+
+@pytest.mark.parametrize("field", ["features", "norms", "similarities"])
+def test_logits_alone_have_no_features(field: str) -> None:
+    with pytest.raises(ValueError, match="made by a classifier, with features, but got one made from logits alone"):
+        getattr(Outputs.from_logits(torch.randn(4, 3)), field)
+
+
+def test_another_fingerprint_is_refused(tmp_path: Path) -> None:
+    outputs_of().save(tmp_path / "o.safetensors", fingerprint="old")
+    with pytest.raises(ValueError, match=r"Expected `fingerprint` to be 'new' but got 'old'"):
+        Outputs.load(tmp_path / "o.safetensors", "new")
+
+
+def test_a_cut_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "o.safetensors"
+    outputs_of().save(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="Expected `path` to be a whole safetensors file"):
+        Outputs.load(path)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "o.safetensors"
+    old = outputs_of(seed=1)
+    old.save(path)
+
+    def full_disk(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        outputs_of(seed=2).save(path)
+    assert Outputs.load(path)[0].raw.equal(old.raw)
+    assert [file.name for file in tmp_path.iterdir()] == ["o.safetensors"]
+
+
+def test_wrong_inputs() -> None:
+    outputs = outputs_of()
+    with pytest.raises(ValueError, match="Expected `logits` to be a floating-point tensor"):
+        Outputs.from_logits(torch.zeros(3, 2, dtype=torch.long))
+    with pytest.raises(ValueError, match="Expected `parts` to be of one model"):
+        Outputs.concat([outputs, outputs_of(classes=9)])
+    with pytest.raises(ValueError, match="Expected `parts` to be non-empty"):
+        Outputs.concat([])
+    with pytest.raises(ValueError, match=r"Expected `outputs.norms` to be of shape \(20,\)"):
+        outputs._replace(norms=outputs[1][:3]).check()
+    broken = outputs.raw.clone()
+    broken[7, 1] = float("nan")
+    with pytest.raises(ValueError, match=r"Expected `outputs\.raw` to be finite but got 1 rows .* first at row 7"):
+        outputs._replace(raw=broken).check()

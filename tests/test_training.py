@@ -1,0 +1,117 @@
+"""The loop learns with every head, repeats itself bit for bit, and says so when it cannot go on."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from shiftprism.benchmark import UNSEEN_DIGITS
+from shiftprism.classifier import Classifier, predict
+from shiftprism.datasets import Dataset, load
+from shiftprism.heads import HEADS
+from shiftprism.metrics import accuracy
+from shiftprism.shifts import hold_out
+from shiftprism.training import PRESETS, Progress, Training, augment, channel_statistics, train
+
+SHORT = replace(PRESETS["smoke"], epochs=4)
+
+
+def digits(split: str) -> Dataset:
+    return hold_out(load("digits", split), UNSEEN_DIGITS)[0]
+
+
+def trained(head: str, training: Training = SHORT, seed: int = 0) -> tuple[Classifier, list[dict[str, Any]]]:
+    data = digits("train")
+    classifier = Classifier.build("digits", head, data.names, 1, *channel_statistics(data.images), seed=seed)
+    return classifier, train(classifier, data, training)
+
+
+@pytest.mark.parametrize("head", sorted(HEADS))
+def test_every_head_learns_digits(head: str) -> None:
+    classifier, history = trained(head, PRESETS["smoke"])
+    assert history[-1]["loss"] < history[0]["loss"]
+    outputs, labels = predict(classifier, digits("test"))
+    assert labels is not None
+    assert accuracy(torch.softmax(outputs.logits.double(), 1), labels) > 0.9
+
+
+def test_equal_seeds_give_equal_weights() -> None:
+    first, again = (trained("alpha-beta")[0].fingerprint() for _ in range(2))
+    assert first == again
+    assert first != trained("alpha-beta", replace(SHORT, seed=1))[0].fingerprint()
+
+
+def test_progress_counts_every_step() -> None:
+    data = digits("train")
+    told: list[Progress] = []
+    classifier = Classifier.build("digits", "vanilla", data.names, 1)
+    history = train(classifier, data, replace(SHORT, epochs=2), told.append)
+    assert [now.step for now in told] == list(range(1, told[-1].steps + 1))
+    assert [entry["epoch"] for entry in history] == [1, 2]
+    assert history[-1]["accuracy"] == told[-1].accuracy
+    assert not classifier.training
+
+
+def test_alpha_and_beta_are_recorded() -> None:
+    _, history = trained("alpha-beta", replace(SHORT, epochs=1))
+    found = history[0]
+    assert 0 < found["alpha_5"] <= found["alpha_50"] <= found["alpha_95"] < 1
+    assert 0 < found["beta_5"] <= found["beta_50"] <= found["beta_95"]
+    assert found["norm_50"] > 0
+
+
+@pytest.mark.parametrize("change", [{"precision": "bfloat16"}, {"channels_last": False}, {"nesterov": True}])
+def test_ways_to_train_that_must_learn_too(change: dict[str, Any]) -> None:
+    _, history = trained("alpha-beta", replace(SHORT, **change))
+    assert history[-1]["accuracy"] > 0.8
+
+
+def test_augmentation_is_a_shift_of_the_padded_image() -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(1, 256, (50, 2, 6, 5), dtype=torch.uint8, generator=generator)
+    moved = augment(images, 2, True, generator)
+    assert moved.shape == images.shape
+    assert moved.dtype == torch.uint8
+    padded = torch.nn.functional.pad(images, (2, 2, 2, 2))
+    for image, found in zip(padded, moved, strict=True):
+        windows = [image[:, y : y + 6, x : x + 5] for y in range(5) for x in range(5)]
+        mirrored = torch.nn.functional.pad(image[:, 2:-2, 2:-2].flip(2), (2, 2, 2, 2))
+        windows += [mirrored[:, y : y + 6, x : x + 5] for y in range(5) for x in range(5)]
+        assert any(torch.equal(window, found) for window in windows)
+    assert not torch.equal(moved, images)
+    assert torch.equal(augment(images, 0, False, generator), images)
+
+
+def test_channel_statistics_agree_with_torch() -> None:
+    images = torch.randint(0, 256, (40, 3, 7, 5), dtype=torch.uint8)
+    mean, std = channel_statistics(images)
+    values = images.double() / 255
+    assert mean == pytest.approx(values.mean((0, 2, 3)).tolist())
+    assert std == pytest.approx(values.std((0, 2, 3), correction=0).tolist())
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run() -> None:
+    data = digits("train")
+    classifier = Classifier.build("digits", "vanilla", data.names, 1)
+    with pytest.raises(FloatingPointError, match="at step"):
+        train(classifier, data, replace(SHORT, rate=1e30))
+
+
+@pytest.mark.parametrize(
+    "change", [{"epochs": 0}, {"batch": 0}, {"rate": -1.0}, {"rate": float("nan")}, {"warmup": 1.0}]
+)
+def test_impossible_settings_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"Expected `{next(iter(change))}` to be"):
+        replace(SHORT, **change)
+
+
+def test_data_that_do_not_fit_are_refused() -> None:
+    data = digits("train")
+    few = Classifier.build("digits", "vanilla", ("a", "b"), 1)
+    with pytest.raises(ValueError, match=r"Expected `data\.labels` to be between 0 and 1 but got values from 0 to 6"):
+        train(few, data, SHORT)
+    with pytest.raises(ValueError, match=r"Expected `data\.images` to be uint8"):
+        train(few, data._replace(images=data.images.float()), SHORT)
+    with pytest.raises(ValueError, match="Expected `data` to be non-empty"):
+        train(few, data.rows(slice(0, 0)), SHORT)
