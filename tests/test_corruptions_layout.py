@@ -50,6 +50,15 @@ def test_a_cut_run_leaves_no_half_and_goes_on_where_it_stopped(tmp_path: Path) -
     assert np.load(tmp_path / "fog.npy", allow_pickle=False).shape == (20, 32, 32, 3)
 
 
+def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
+    (path,) = write_layout(IMAGES, LABELS, tmp_path, ["contrast"])
+    whole = path.read_bytes()
+    for damaged in (whole[:-1], b"", b"not an array"):
+        path.write_bytes(damaged)
+        write_layout(IMAGES, LABELS, tmp_path, ["contrast"])
+        assert path.read_bytes() == whole
+
+
 def test_seeds_and_grey_images(tmp_path: Path) -> None:
     grey, seeds = IMAGES[:, :1], torch.tensor([9, 8, 7, 6])
     (path,) = write_layout(grey, [1, 2, 3, 400], tmp_path, ["shot_noise"], seeds=seeds)

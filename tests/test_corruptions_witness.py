@@ -1,10 +1,13 @@
 """Figures that other programs gave, for parts whose definition is what a program does."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from shiftprism.corruptions import COMMON, EXTRA
+from shiftprism.corruptions import COMMON, EXTRA, corrupt
 from shiftprism.corruptions._frost import sheets
 from shiftprism.corruptions._moves import motion
 from test_corruptions_reference import CERTAIN, ours, pictures
@@ -84,3 +87,16 @@ def test_drawn_frost_has_the_brightness_and_grain_of_the_photographs() -> None:
         for lag, correlation in zip((1, 4, 16), correlations, strict=True):
             found = np.corrcoef(green[:, :-lag].ravel(), green[:, lag:].ravel())[0, 1]
             assert found == pytest.approx(correlation, abs=0.25 if lag == 16 else 0.14)
+
+
+def test_frost_from_the_photographs_is_as_strong_as_drawn() -> None:
+    root = os.environ.get("SHIFTPRISM_SHARED") or Path(__file__).resolve().parents[2] / "shared"
+    folder = Path(root) / "data" / "frost"
+    if not folder.is_dir():
+        pytest.skip(f"needs the publisher's photographs of frost in {folder}")
+    assert len(sheets(str(folder))) == 5
+    images = torch.from_numpy(pictures(48)).permute(0, 3, 1, 2).repeat(4, 1, 1, 1)
+    for severity in (1, 3, 5):
+        both = [corrupt(images, "frost", severity, photographs=source).float() - images for source in (folder, "")]
+        photographs, drawn = ((float(change.mean()), float(change.std())) for change in both)
+        assert drawn == pytest.approx(photographs, rel=0.1)

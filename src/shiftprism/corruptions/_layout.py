@@ -39,6 +39,13 @@ def write_layout(
     Each file is written whole or not at all, and one that is there already is kept, so a run that was cut goes on where
     it stopped. `shiftprism.json` beside them tells which images, labels, seeds and frost they were made from; a folder
     made from others is refused. `progress(done, total, name)` is called after each of the 5 · len(names) conditions.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> images = torch.zeros(10, 3, 32, 32, dtype=torch.uint8)
+    >>> with TemporaryDirectory() as folder:
+    ...     (path,) = write_layout(images, torch.arange(10), folder, ["fog"])
+    ...     path.name, np.load(path).shape
+    ('fog.npy', (50, 32, 32, 3))
     """
     corruptions = [named(name, photographs) for name in names]
     count = len(checked_images(images))
@@ -46,7 +53,8 @@ def write_layout(
     target = Path(folder)
     classes = _checked_labels(labels, count)
     _claim(target, {"shape": list(images.shape), "sha256": _hashes(images, classes, numbers, photographs)})
-    _write_labels(target / "labels.npy", classes)
+    with replacing(target / "labels.npy") as beside, beside.open("wb") as file:
+        np.save(file, np.tile(classes, 5), allow_pickle=False)
     paths = [target / f"{name}.npy" for name in names]
     for position, (corruption, path) in enumerate(zip(corruptions, paths, strict=True)):
 
@@ -54,7 +62,7 @@ def write_layout(
             if progress is not None:
                 progress(before + severity, 5 * len(paths), name)
 
-        if path.exists():
+        if _whole(path, (5 * count, *images.shape[2:], images.shape[1])):
             tell(5)
         else:
             _write(path, corruption, images, numbers, tell)
@@ -74,10 +82,12 @@ def _write(
         pixels.flush()
 
 
-def _write_labels(path: Path, labels: NDArray[np.generic]) -> None:
-    if not path.exists():
-        with replacing(path) as beside, beside.open("wb") as file:
-            np.save(file, np.tile(labels, 5), allow_pickle=False)
+def _whole(path: Path, shape: tuple[int, ...]) -> bool:
+    """Whether the file is there, readable to its end and of the shape it should have."""
+    try:
+        return bool(np.load(path, mmap_mode="r", allow_pickle=False).shape == shape)
+    except (OSError, ValueError, EOFError):
+        return False
 
 
 def _checked_labels(labels: "Tensor | ArrayLike", count: int) -> NDArray[np.generic]:

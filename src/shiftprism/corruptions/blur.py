@@ -94,10 +94,10 @@ def zoom_blur(images: Tensor, severity: int, draws: Draws) -> Tensor:
 
 @lru_cache(maxsize=5)
 def _zooms(height: int, width: int, severity: int) -> Matrix:
-    factors = [1.0, *np.arange(1, _ZOOM[severity - 1], 0.01)]
-    return exact_rows(
-        sum((zoom_matrix(height, width, factor) for factor in factors[1:]), zoom_matrix(height, width, 1))
-    )
+    total = zoom_matrix(height, width, 1.0)
+    for factor in np.arange(1, _ZOOM[severity - 1], 0.01):
+        total = total + zoom_matrix(height, width, float(factor))
+    return exact_rows(total)
 
 
 def gaussian_blur(images: Tensor, severity: int, draws: Draws) -> Tensor:

@@ -16,13 +16,8 @@ from shiftprism.corruptions._random import Draws
 
 _BRIGHTNESS = (0.05, 0.1, 0.15, 0.2, 0.3)  # added to HSV value
 _CONTRAST = (0.75, 0.5, 0.4, 0.3, 0.15)
-_ELASTIC = (
-    (0.0, 0.0, 0.08),
-    (0.05, 0.2, 0.07),
-    (0.08, 0.06, 0.06),
-    (0.1, 0.04, 0.05),
-    (0.1, 0.03, 0.03),
-)  # of the side
+# strength and σ of the field, and how far three points move: fractions of the side
+_ELASTIC = ((0.0, 0.0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03))
 _PIXELATE = (0.95, 0.9, 0.85, 0.75, 0.65)
 _JPEG = (80, 65, 58, 50, 40)  # quality
 _SATURATE = ((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2))  # scale and shift of HSV saturation
@@ -53,9 +48,7 @@ def saturate(images: Tensor, severity: int, draws: Draws) -> Tensor:
     spread = value - images.amin(1, keepdim=True)
     saturation = (spread / value.clamp(min=1) * scale + shift).clamp(0, 1)
     red = torch.tensor([0.0, 1.0, 1.0]).reshape(1, 3, 1, 1)
-    below = torch.where(
-        spread > 0, (value - images) / spread.clamp(min=1), red
-    )  # 0 for the largest channel, 1 for the least
+    below = torch.where(spread > 0, (value - images) / spread.clamp(min=1), red)  # 0: the largest channel, 1: the least
     return to_bytes(value * (1 - saturation * below))
 
 

@@ -10,7 +10,7 @@ from shiftprism.scores._reading import read
 
 
 def g(outputs: Outputs) -> Tensor:
-    """The covariate score |f|, (N,): shift of style (noise, blur, weather) lowers it (Tian et al., eq. 6).
+    """The covariate score |f|, (N,): shift of style (noise, blur, weather) lowers it (Tian et al., eq. 5).
 
     >>> from shiftprism.heads import Linear
     >>> g(Linear(2, 3).outputs(torch.tensor([[3.0, 4.0]])))
@@ -21,13 +21,13 @@ def g(outputs: Outputs) -> Tensor:
 
 
 def h(outputs: Outputs) -> Tensor:
-    """The concept score max_k s_k − mean_k s_k, (N,): unseen classes lower it (Tian et al., eq. 6)."""
+    """The concept score max_k s_k − mean_k s_k, (N,): unseen classes lower it (Tian et al., eq. 5)."""
     (similarities,) = read(outputs, "similarities")
     return similarities.amax(1) - similarities.mean(1)
 
 
 def u(outputs: Outputs) -> Tensor:
-    """The combined score U = g·h = max_k l_k − mean_k l_k with l = |f| s, (N,) (Tian et al., eq. 4 and 6).
+    """The combined score U = g·h = max_k l_k − mean_k l_k with l = |f| s, (N,) (Tian et al., eq. 4 and 5).
 
     It bounds `kl_uniform` on both sides: U − ln K ≤ KL(Uniform ‖ softmax(l)) ≤ U.
     """
