@@ -30,6 +30,7 @@ SHARED = Path(os.environ.get("SHIFTPRISM_SHARED", Path(__file__).resolve().paren
 SIZE = 8
 TINY: dict[str, dict[str, Any]] = {  # the same code as the named backbone at a size that a test can afford
     "small": {"widths": [4, 6, 8]},
+    **{f"small-{kind}": {"widths": [4, 6, 8], "image_size": SIZE} for kind in ("ddu", "sngp")},
     **{f"resnet{depth}": {"depth": 8} for depth in (20, 32, 44, 56, 110)},
     **{f"wrn-{kind}": {"depth": 10, "width": 1} for kind in ("16-2", "16-4", "28-10")},
     **{
@@ -199,6 +200,18 @@ def test_the_ddu_shortcut_averages_and_adds_channels_of_zeros() -> None:
     assert torch.equal(out[:, 16:], torch.zeros(2, 16, 3, 3))
     assert {part.negative_slope for part in backbone.modules() if isinstance(part, nn.LeakyReLU)} == {0.01}
     assert not any(isinstance(part, nn.ReLU) for part in backbone.modules())
+
+
+def test_the_small_network_takes_ddus_changes() -> None:
+    backbone = SmallResNet(1, (4, 6, 8), residual="ddu")
+    images = torch.randn(2, 4, 6, 6)
+    out = silenced(backbone.blocks[0])(images)
+    averages = images.reshape(2, 4, 3, 2, 3, 2).mean((3, 5))
+    torch.testing.assert_close(out[:, :4], F.leaky_relu(averages, 0.01))
+    assert torch.equal(out[:, 4:], torch.zeros(2, 2, 3, 3))
+    assert parameters(SmallResNet(1, (4, 6, 8))) - parameters(backbone) == 4 * 6 + 2 * 6 + 6 * 8 + 2 * 8
+    with pytest.raises(ValueError, match="Expected `residual` to be one of conv, ddu but got 'identity'"):
+        SmallResNet(residual="identity")
 
 
 def test_the_cifar_shortcut_takes_every_second_pixel_and_pads_both_sides() -> None:

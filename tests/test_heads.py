@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from examples import features_of, head_of, many_outputs
-from shiftprism.heads import GSD, HEADS, Cosine, Euclidean, Geometric, Linear, norm
+from shiftprism.heads import GSD, HEADS, Cosine, Euclidean, Geometric, HyperFree, Linear, norm
 from shiftprism.outputs import Outputs
 
 every_head = pytest.mark.parametrize("name", sorted(HEADS))
@@ -38,7 +38,7 @@ def test_gradients_are_finite_at_zero_and_far_out(name: str) -> None:
 
 @every_head
 def test_float32_survives_huge_features(name: str) -> None:
-    largest = 1e15 if name == "euclidean" else 1e25  # squared distances leave float32 earlier
+    largest = 1e15 if name in ("euclidean", "duq") else 1e25  # squared distances leave float32 earlier
     head_of(name).float().outputs(features_of(scale=largest).float()).check()
 
 
@@ -73,17 +73,35 @@ def test_parameter_groups_hold_each_parameter_once(name: str) -> None:
     listed = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(listed) == sorted(id(parameter) for parameter in head.parameters())
     free = {id(p) for group in groups if group["weight_decay"] == 0 for p in group["params"]}
-    assert (id(head.weight) in free) == (name in ("inner", "cosine", "euclidean"))
+    undecayed = {"inner": "weight", "cosine": "weight", "euclidean": "weight", "hyper-free": "weight", "sngp": "output"}
+    expected = {id(head.get_parameter(undecayed[name]))} if name in undecayed else set()
+    assert {id(p) for p in head.parameters() if p.ndim > 1} & free == expected
 
 
 @every_head
 def test_the_loop_gets_plain_answers(name: str) -> None:
-    head, features, labels = head_of(name), features_of(), torch.arange(20) % 4
+    head, features, labels = head_of(name), features_of().requires_grad_(), torch.arange(20) % 4
     logits = head(features)
-    assert head.loss(logits, labels).item() == pytest.approx(nn.functional.cross_entropy(logits, labels).item())
-    assert head.penalty(features, logits).item() == 0
+    if name != "duq":  # the one with a loss and a penalty of its own
+        assert head.loss(logits, labels).item() == pytest.approx(nn.functional.cross_entropy(logits, labels).item())
+        assert head.penalty(features, logits).item() == 0
+    assert (head.loss(logits, labels) + head.penalty(features, logits)).isfinite()
     head.start_epoch()
     head.after_step(features, labels)
+    head.end_epoch()
+    assert not any(buffer.requires_grad for buffer in head.buffers())  # no graph piles up from step to step
+
+
+@every_head
+def test_what_a_head_gathered_is_in_its_state(name: str) -> None:
+    head, other = head_of(name, seed=1), head_of(name, seed=2)
+    head.start_epoch()
+    head.after_step(features_of(seed=5), torch.arange(20) % 4)
+    before = head(features_of())
+    head.end_epoch()
+    assert torch.equal(head(features_of()), before) == (name != "sngp")
+    other.load_state_dict(head.state_dict())
+    assert torch.equal(head(features_of()), other(features_of()))
 
 
 @every_head
@@ -158,6 +176,19 @@ def test_cosine_by_hand() -> None:
         outputs = head.outputs(torch.tensor([[3.0, 4.0]]))
     torch.testing.assert_close(outputs.similarities, torch.tensor([[0.6, 1.4 / math.sqrt(2)]]))
     torch.testing.assert_close(outputs.raw, 5 * outputs.similarities)
+
+
+def test_hyper_free_by_hand() -> None:
+    head = HyperFree(2, 2).double().eval()
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[2.0, 0.0], [5.0, 5.0]]))
+        head.get_parameter("exponent.0.weight").copy_(torch.tensor([[0.5, -1.0]]))
+        head.get_parameter("exponent.0.bias").fill_(0.25)
+        outputs = head.outputs(torch.tensor([[3.0, 4.0]], dtype=torch.float64))
+    scale = math.exp((1.5 - 4 + 0.25) / math.sqrt(1 + 1e-5))  # fresh running statistics are 0 and 1
+    expected = [0.6, 1.4 / math.sqrt(2)]
+    assert outputs.similarities[0].tolist() == pytest.approx(expected)
+    assert outputs.logits[0].tolist() == pytest.approx([scale * cosine for cosine in expected])
 
 
 def test_euclidean_by_hand() -> None:

@@ -25,6 +25,7 @@ from shiftprism.outputs import Outputs
 from shiftprism.scores import (
     FDBD,
     KNN,
+    SCORES,
     SHE,
     Fisher,
     Fitted,
@@ -45,7 +46,6 @@ from shiftprism.scores import (
     max_cosine,
     p_value,
 )
-from shiftprism.scores._table import TABLE as SCORES
 
 FITTED = sorted(name for name, entry in SCORES.items() if entry.fitted)
 SUMMED = sorted(name for name in FITTED if hasattr(SCORES[name].made, "from_statistics"))
@@ -399,14 +399,16 @@ def test_a_class_with_one_sample_borrows_and_one_without_is_left_out() -> None:
     assert len(Mahalanobis.fit(some, labels).means) == 3
 
 
-def test_data_without_spread_have_unit_covariance() -> None:
-    same = said().rows([0] * 5)
+@pytest.mark.parametrize("copies", [1, 3, 50])
+def test_data_without_spread_have_unit_covariance(copies: int) -> None:
+    """Three times 0.1 has another mean than 0.1, in floating point; that is no spread."""
+    same = said().rows([0] * copies + [1] * copies)
     for kind in (Mahalanobis, GaussianMixture):
-        score = kind.fit(same, [0] * 5)
-        assert score.ridge.max().item() == 1
-        apart = float((said().features[1] - same.features[0]).square().sum())
-        fall = float(score(same)[0] - score(said().rows([1]))[0])
-        assert fall == pytest.approx(apart / (1 if kind is Mahalanobis else 2))
+        score = kind.fit(same, [0] * copies + [1] * copies)
+        assert score.ridge.min().item() == 1
+        near = same.rows([0])._replace(features=same.features[:1] + 0.5)
+        fall = float(score(same)[0] - score(near)[0])
+        assert fall == pytest.approx(6 * 0.25 / (1 if kind is Mahalanobis else 2), rel=1e-3)
 
 
 @pytest.mark.parametrize("ridge", [-1.0, math.nan, math.inf])

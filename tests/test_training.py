@@ -1,24 +1,22 @@
 """The loop learns with every head, repeats itself bit for bit, and says so when it cannot go on."""
 
+import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from shiftprism.benchmark import UNSEEN_DIGITS
+from shiftprism.backbones import BACKBONES
 from shiftprism.classifier import Classifier, predict
-from shiftprism.datasets import Dataset, load
-from shiftprism.heads import HEADS
+from shiftprism.heads import HEADS, Linear
 from shiftprism.metrics import accuracy
-from shiftprism.shifts import hold_out
 from shiftprism.training import PRESETS, Progress, Training, augment, channel_statistics, train
+from trained import digits, trained_on_digits
 
 SHORT = replace(PRESETS["smoke"], epochs=4)
-
-
-def digits(split: str) -> Dataset:
-    return hold_out(load("digits", split), UNSEEN_DIGITS)[0]
 
 
 def trained(head: str, training: Training = SHORT, seed: int = 0) -> tuple[Classifier, list[dict[str, Any]]]:
@@ -29,7 +27,7 @@ def trained(head: str, training: Training = SHORT, seed: int = 0) -> tuple[Class
 
 @pytest.mark.parametrize("head", sorted(HEADS))
 def test_every_head_learns_digits(head: str) -> None:
-    classifier, history = trained(head, PRESETS["smoke"])
+    classifier, history = trained_on_digits(head)
     assert history[-1]["loss"] < history[0]["loss"]
     outputs, labels = predict(classifier, digits("test"))
     assert labels is not None
@@ -40,6 +38,47 @@ def test_equal_seeds_give_equal_weights() -> None:
     first, again = (trained("alpha-beta")[0].fingerprint() for _ in range(2))
     assert first == again
     assert first != trained("alpha-beta", replace(SHORT, seed=1))[0].fingerprint()
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("head", ["hyper-free", "sngp", "duq"])
+def test_what_a_head_gathers_survives_a_stop(head: str, tmp_path: Path) -> None:
+    """Stopped after the second of three epochs and gone on with, by a classifier drawn anew: the same bits."""
+    data = digits("train").rows(slice(0, 200))
+    whole, again = (Classifier.build("digits", head, data.names, 1, seed=0) for _ in range(2))
+    training = replace(SHORT, epochs=3)
+    train(whole, data, training)
+
+    def stop(history: list[dict[str, Any]]) -> None:
+        if len(history) == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train(again, data, training, state=tmp_path / "state", record=stop)
+    again = Classifier.build("digits", head, data.names, 1, seed=9)
+    train(again, data, training, state=tmp_path / "state")
+    assert again.fingerprint() == whole.fingerprint()
+
+
+def test_the_penalty_gets_the_normalised_images() -> None:
+    """With a thousand times their mean as penalty, the loss tells what they were; cross entropy starts near ln 7."""
+
+    class Watching(Linear):
+        needs_image_gradient = True
+
+        def penalty(self, images: Tensor, logits: Tensor) -> Tensor:
+            assert images.requires_grad
+            assert images.is_leaf
+            return 1000 * images.mean()
+
+    data = digits("train").rows(slice(0, 64))
+    classifier = Classifier(BACKBONES["digits"](channels=1), Watching(64, 7), (0.25,), (0.5,))
+    (entry,) = train(classifier, data, replace(SHORT, epochs=1, crop=0, rate=0.0))
+    mean = (data.images.double().mean().item() / 255 - 0.25) / 0.5
+    assert entry["loss"] == pytest.approx(1000 * mean + math.log(7), abs=1)
 
 
 def test_progress_counts_every_step() -> None:

@@ -59,9 +59,11 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "wrn-16-4": partial(WideResNet, depth=16, width=4),
     "wrn-28-10": partial(WideResNet, depth=28, width=10),
     # DDU's feature extractor: its residual connections, and spectral normalisation with coefficient 3
+    "small-ddu": partial(_spectral, "small", residual="ddu"),
     "wrn-16-4-ddu": partial(_spectral, "wrn-16-4", residual="ddu"),
     "wrn-28-10-ddu": partial(_spectral, "wrn-28-10", residual="ddu"),
     # SNGP's: spectral normalisation with coefficient 6 on the paper's own network
+    "small-sngp": partial(_spectral, "small", coefficient=6.0),
     "wrn-16-4-sngp": partial(_spectral, "wrn-16-4", coefficient=6.0),
     "wrn-28-10-sngp": partial(_spectral, "wrn-28-10", coefficient=6.0),
 }

@@ -6,7 +6,10 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shiftprism._checks import wrong
+from shiftprism._checks import choice, wrong
+
+SLOPE = 0.01
+"""How much DDU's ReLUs leak."""
 
 
 class CifarResNet(nn.Module):
@@ -66,42 +69,45 @@ class ResNet18(nn.Module):
 class SmallResNet(nn.Module):
     """A residual network that trains in minutes on two CPU cores: a stem, then one block of stride 2 for each width.
 
-    Shapes: (N, channels, H, W) -> (N, widths[-1]), non-negative.
+    `residual="ddu"` changes it as DDU does: shortcuts that average and add channels of zeros, ReLUs that leak (0.01).
+    Shapes: (N, channels, H, W) -> (N, widths[-1]), non-negative where nothing leaks.
 
     >>> import torch
     >>> SmallResNet(widths=(8, 16, 32))(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 32])
     """
 
-    def __init__(self, channels: int = 3, widths: Sequence[int] = (32, 64, 128, 256)) -> None:
+    def __init__(self, channels: int = 3, widths: Sequence[int] = (32, 64, 128, 256), residual: str = "conv") -> None:
         super().__init__()
+        choice("residual", residual, ("conv", "ddu"))
         if len(widths) < 2 or min(widths) < 1:
             raise wrong("widths", "two or more positive numbers", widths, "take (32, 64, 128, 256)")
         self.out_features = widths[-1]
         self.conv1 = conv3x3(channels, widths[0])
         self.bn1 = nn.BatchNorm2d(widths[0])
-        self.blocks = nn.Sequential(*(_Block(a, b, 2, _convolved(a, b, 2)) for a, b in pairwise(widths)))
-        he_init(self)
+        shortcut, self.slope = (_pooled, SLOPE) if residual == "ddu" else (_convolved, 0.0)
+        self.blocks = nn.Sequential(*(_Block(a, b, 2, shortcut(a, b, 2), self.slope) for a, b in pairwise(widths)))
+        he_init(self, self.slope)
 
     def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.blocks(F.relu(self.bn1(self.conv1(images)), inplace=True)).mean((2, 3))
+        features: Tensor = self.blocks(_rectified(self.bn1(self.conv1(images)), self.slope)).mean((2, 3))
         return features
 
 
 class _Block(nn.Module):
-    """x ↦ relu(S(x) + bn(conv(relu(bn(conv(x))))))."""
+    """x ↦ relu(S(x) + bn(conv(relu(bn(conv(x)))))), with ReLUs that leak by `slope`."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, shortcut: nn.Module) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, shortcut: nn.Module, slope: float = 0.0) -> None:
         super().__init__()
         self.conv1 = conv3x3(inputs, outputs, stride)
         self.bn1 = nn.BatchNorm2d(outputs)
         self.conv2 = conv3x3(outputs, outputs)
         self.bn2 = nn.BatchNorm2d(outputs)
-        self.shortcut = shortcut
+        self.shortcut, self.slope = shortcut, slope
 
     def forward(self, images: Tensor) -> Tensor:
-        inner = F.relu(self.bn1(self.conv1(images)), inplace=True)
-        return F.relu(self.bn2(self.conv2(inner)) + self.shortcut(images), inplace=True)
+        inner = _rectified(self.bn1(self.conv1(images)), self.slope)
+        return _rectified(self.bn2(self.conv2(inner)) + self.shortcut(images), self.slope)
 
 
 class _PaddedShortcut(nn.Module):
@@ -113,6 +119,27 @@ class _PaddedShortcut(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return F.pad(images[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.each_side, self.each_side))
+
+
+class PooledShortcut(nn.Module):
+    """The average of each stride × stride window, with `extra` channels of zeros behind."""
+
+    def __init__(self, extra: int, stride: int) -> None:
+        super().__init__()
+        self.extra, self.stride = extra, stride
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.stride > 1:  # at odd sizes the last window is cut, as the convolution beside it cuts its own
+            images = F.avg_pool2d(images, self.stride, ceil_mode=True)
+        return F.pad(images, (0, 0, 0, 0, 0, self.extra))
+
+
+def _rectified(maps: Tensor, slope: float) -> Tensor:
+    return F.leaky_relu(maps, slope, inplace=True) if slope else F.relu(maps, inplace=True)
+
+
+def _pooled(inputs: int, outputs: int, stride: int) -> nn.Module:
+    return PooledShortcut(outputs - inputs, stride)
 
 
 def _padded(inputs: int, outputs: int, stride: int) -> nn.Module:

@@ -1,10 +1,9 @@
 """Wide residual networks, the paper's backbone among them."""
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from shiftprism._checks import choice, wrong
-from shiftprism.backbones._residual import conv3x3, he_init
+from shiftprism.backbones._residual import SLOPE, PooledShortcut, conv3x3, he_init
 
 
 class WideResNet(nn.Module):
@@ -42,15 +41,12 @@ class WideResNet(nn.Module):
         self.bn1 = nn.BatchNorm2d(64 * width)
         self.activation = _activation(residual)
         if residual == "ddu":
-            he_init(self, slope=_SLOPE)
+            he_init(self, slope=SLOPE)
 
     def forward(self, images: Tensor) -> Tensor:
         maps = self.layer3(self.layer2(self.layer1(self.conv1(images))))
         features: Tensor = self.activation(self.bn1(maps)).mean((2, 3))
         return features
-
-
-_SLOPE = 0.01
 
 
 class _PreActivationBlock(nn.Module):
@@ -63,7 +59,7 @@ class _PreActivationBlock(nn.Module):
         self.activation = _activation(residual)
         self.shortcut: nn.Module = nn.Identity()
         if residual == "ddu":
-            self.shortcut = _PooledShortcut(outputs - inputs, stride)
+            self.shortcut = PooledShortcut(outputs - inputs, stride)
         elif stride > 1 or inputs != outputs:
             self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
 
@@ -73,22 +69,9 @@ class _PreActivationBlock(nn.Module):
         return out
 
 
-class _PooledShortcut(nn.Module):
-    """The average of each stride × stride window, with `extra` channels of zeros behind."""
-
-    def __init__(self, extra: int, stride: int) -> None:
-        super().__init__()
-        self.extra, self.stride = extra, stride
-
-    def forward(self, images: Tensor) -> Tensor:
-        if self.stride > 1:  # at odd sizes the last window is cut, as the convolution beside it cuts its own
-            images = F.avg_pool2d(images, self.stride, ceil_mode=True)
-        return F.pad(images, (0, 0, 0, 0, 0, self.extra))
-
-
 def _activation(residual: str) -> nn.Module:
     # In place: the BatchNorm before it keeps its input, not its output, for the gradient.
-    return nn.LeakyReLU(_SLOPE, inplace=True) if residual == "ddu" else nn.ReLU(inplace=True)
+    return nn.LeakyReLU(SLOPE, inplace=True) if residual == "ddu" else nn.ReLU(inplace=True)
 
 
 def _group(inputs: int, outputs: int, blocks: int, stride: int, residual: str) -> nn.Sequential:

@@ -5,7 +5,7 @@ import sys
 import typer
 
 from shiftprism import __version__
-from shiftprism.cli import corrupt, data, demo, show, train
+from shiftprism.cli import calibrate, corrupt, data, demo, scores, show, train
 
 app = typer.Typer(
     name="shiftprism",
@@ -19,6 +19,8 @@ data.app.command("show")(show.show)
 app.add_typer(data.app, name="data")
 app.command("corrupt")(corrupt.corrupt)
 app.command("train")(train.train)
+app.command("scores")(scores.scores)
+app.command("calibrate")(calibrate.calibrate)
 
 
 def _version(asked: bool) -> None:

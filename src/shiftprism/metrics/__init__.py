@@ -20,7 +20,7 @@ from shiftprism.metrics._binned import (
 )
 from shiftprism.metrics._interval import Interval, interval
 from shiftprism.metrics._ranks import aupr, aurc, auroc, fpr_at_tpr, tnr_at_tpr
-from shiftprism.metrics._scoring import BrierDecomposition, accuracy, brier, brier_decomposition, nll
+from shiftprism.metrics._scoring import BrierDecomposition, ScoringSums, accuracy, brier, brier_decomposition, nll
 from shiftprism.metrics._smooth import smooth_ece
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Interval",
     "Reliability",
     "ReliabilitySums",
+    "ScoringSums",
     "accuracy",
     "adaptive_ece",
     "aupr",

@@ -1,6 +1,7 @@
 """Reliability by bins of confidence, and the calibration errors read from it."""
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,23 @@ class Reliability(NamedTuple):
         """Σ_b n_b / N · |accuracy_b − confidence_b|."""
         gaps = self.count * np.abs(self.accuracy - self.confidence)
         return float(np.nansum(gaps) / self.count.sum())
+
+    def intervals(self, level: float = 0.95) -> tuple[Floats, Floats]:
+        """(low, high), (B,) each: Wilson's score interval of each bin's accuracy, NaN where a bin is empty.
+
+        Reference: Wilson 1927, "Probable inference, the law of succession, and statistical inference".
+
+        >>> low, high = reliability([[.9, .1]] * 10, [0] * 9 + [1], bins=1).intervals()
+        >>> round(float(low[0]), 4), round(float(high[0]), 4)
+        (0.5958, 0.9821)
+        """
+        if not 0 < level < 1:
+            raise wrong("level", "in (0, 1)", level, "pass .95 for 95 %")
+        z = NormalDist().inv_cdf((1 + level) / 2)
+        n = np.where(self.count > 0, self.count, np.nan)
+        middle = (self.accuracy + z * z / (2 * n)) / (1 + z * z / n)
+        half = z / (1 + z * z / n) * np.sqrt(self.accuracy * (1 - self.accuracy) / n + z * z / (4 * n * n))
+        return middle - half, middle + half
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,6 @@
 """Proper scoring rules, and accuracy."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,53 @@ def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
     residual = array.copy()
     residual[np.arange(len(array)), truth] -= 1
     return float(np.square(residual).sum() / len(array))
+
+
+@dataclass(frozen=True)
+class ScoringSums:
+    """The sums behind `accuracy`, `nll` and `brier`, four numbers: those of two sets of samples add up with `+`.
+
+    For data that come in batches or live on several machines; `ReliabilitySums` is its like for the ECE.
+
+    >>> both = ScoringSums.of([[.5, .5]], [0]) + ScoringSums.of([[.25, .75]], [1])
+    >>> round(both.nll, 4), both.accuracy
+    (0.4904, 1.0)
+    """
+
+    count: int
+    right: float
+    log_loss: float
+    squares: float
+
+    @staticmethod
+    def of(probabilities: ArrayLike, labels: ArrayLike) -> "ScoringSums":
+        """The sums of (N, K) `probabilities` with (N,) `labels`."""
+        array, truth = checked(probabilities, labels)
+        n = len(array)
+        return ScoringSums(n, n * accuracy(array, truth), n * nll(array, truth), n * brier(array, truth))
+
+    def __add__(self, other: "ScoringSums") -> "ScoringSums":
+        return ScoringSums(
+            self.count + other.count,
+            self.right + other.right,
+            self.log_loss + other.log_loss,
+            self.squares + other.squares,
+        )
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right predictions."""
+        return self.right / self.count
+
+    @property
+    def nll(self) -> float:
+        """Mean negative log-likelihood."""
+        return self.log_loss / self.count
+
+    @property
+    def brier(self) -> float:
+        """Mean multi-class Brier score."""
+        return self.squares / self.count
 
 
 class BrierDecomposition(NamedTuple):

@@ -9,11 +9,11 @@ from shiftprism._checks import choice, wrong
 from shiftprism.scores._entry import Entry, Score
 from shiftprism.scores._fitted import FORMAT, Fitted
 from shiftprism.scores._moments import ClassMoments, Moments, Sums
-from shiftprism.scores._table import TABLE
+from shiftprism.scores._table import SCORES
 from shiftprism.scores.boundaries import FDBD, max_cosine
 from shiftprism.scores.gaussian import Mahalanobis, RelativeMahalanobis
 from shiftprism.scores.geometric import g, h, kl_uniform, max_similarity, u
-from shiftprism.scores.logits import energy, entropy, gen, max_logit, msp
+from shiftprism.scores.logits import energy, entropy, gen, kernel, max_logit, msp
 from shiftprism.scores.mixture import GaussianMixture
 from shiftprism.scores.neighbours import KNN, NNGuide
 from shiftprism.scores.ranks import Fisher, GTwoSided, Prism, p_value
@@ -46,6 +46,7 @@ __all__ = [
     "g",
     "gen",
     "h",
+    "kernel",
     "kl_uniform",
     "load",
     "max_cosine",
@@ -56,13 +57,11 @@ __all__ = [
     "u",
 ]
 
-SCORES = {name: entry for name, entry in TABLE.items() if entry.ready}
-
 
 def load(path: str | Path) -> Fitted:
     """The fitted score that `save` wrote to a file."""
     kinds: dict[str, type[Fitted]] = {
-        entry.made.__name__: entry.made for entry in TABLE.values() if isinstance(entry.made, type)
+        entry.made.__name__: entry.made for entry in SCORES.values() if isinstance(entry.made, type)
     }
     try:
         with safe_open(path, framework="pt") as file:

@@ -105,9 +105,19 @@ class ClassMoments:
         """Two passes over `values` (N, D): the means first, then what is about them."""
         sums = Sums.of(values, labels, classes)
         means, members = sums.means, labels.argsort().split(sums.counts.long().tolist())
-        return ClassMoments(
-            sums.counts, means, tuple(_spread(values, rows, mean) for rows, mean in zip(members, means, strict=True))
-        )
+        width = means.shape[1]
+        # one block for all that need a scatter: many middle-sized pieces between chunks would scatter the memory
+        block = iter(means.new_zeros(sum(2 * len(rows) > width for rows in members), width, width))
+        spreads = []
+        for rows, mean in zip(members, means, strict=True):
+            if 2 * len(rows) <= width:
+                spreads.append(values[rows].double().sub_(mean))
+                continue
+            spreads.append(next(block))
+            for part in rows.split(CHUNK):
+                chunk = values[part].double().sub_(mean)
+                spreads[-1].addmm_(chunk.T, chunk)
+        return ClassMoments(sums.counts, means, tuple(spreads))
 
     @property
     def mean(self) -> Tensor:
@@ -138,16 +148,6 @@ class ClassMoments:
 
     def __radd__(self, other: int) -> "ClassMoments":
         return self
-
-
-def _spread(values: Tensor, rows: Tensor, mean: Tensor) -> Tensor:
-    if 2 * len(rows) <= len(mean):
-        return values[rows].double().sub_(mean)
-    scatter = mean.new_zeros(len(mean), len(mean))
-    for part in rows.split(CHUNK):
-        chunk = values[part].double().sub_(mean)
-        scatter.addmm_(chunk.T, chunk)
-    return scatter
 
 
 def _scatter(spread: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from shiftprism.scores._entry import Entry
 from shiftprism.scores.boundaries import FDBD, max_cosine
 from shiftprism.scores.gaussian import Mahalanobis, RelativeMahalanobis
 from shiftprism.scores.geometric import g, h, kl_uniform, max_similarity, u
-from shiftprism.scores.logits import energy, entropy, gen, max_logit, msp
+from shiftprism.scores.logits import energy, entropy, gen, kernel, max_logit, msp
 from shiftprism.scores.mixture import GaussianMixture
 from shiftprism.scores.neighbours import KNN, NNGuide
 from shiftprism.scores.ranks import Fisher, GTwoSided, Prism
@@ -12,7 +12,7 @@ from shiftprism.scores.subspace import Residual, ViM
 from shiftprism.scores.templates import SHE, KLMatching
 
 _F, _L, _H = "features", "logits", "head"
-TABLE: dict[str, Entry] = {
+SCORES: dict[str, Entry] = {
     entry.name: entry
     for entry in (
         Entry("g", g, "|f|", (_F,), "Tian et al. 2021"),
@@ -25,6 +25,7 @@ TABLE: dict[str, Entry] = {
         Entry("kl_uniform", kl_uniform, "KL(Uniform ‖ softmax(|f| s))", (_F,), "Tian et al. 2021"),
         Entry("max_similarity", max_similarity, "max_k s_k", (_F,), "Hsu et al. 2020"),
         Entry("max_cosine", max_cosine, "max_k cos(f, w_k)", (_F, _H), "Techapanurak et al. 2020"),
+        Entry("kernel", kernel, "max_k ln K_k", (_L, _H), "van Amersfoort et al. 2020"),
         Entry("gen", gen, "−Σ_top p_k^γ (1 − p_k)^γ", (_L,), "Liu et al. 2023"),
         Entry("mahalanobis", Mahalanobis, "−min_k d(x, μ_k; Σ)²", (_F,), "Lee et al. 2018"),
         Entry("relative_mahalanobis", RelativeMahalanobis, "d_0² − min_k d_k²", (_F,), "Ren et al. 2021"),

@@ -54,7 +54,7 @@ class Mahalanobis(Fitted):
         """The score of summed statistics, its buffers in `dtype`."""
         choice("space", space, SPACES)
         present, centre = statistics.counts > 0, statistics.mean
-        turn, _, added = whiten(statistics.scatter / statistics.counts.sum(), ridge)
+        turn, _, added = whiten(statistics.scatter / statistics.counts.sum(), ridge, statistics.means)
         means = (statistics.means[present] - centre) @ turn
         tensors = {"means": means, "centre": centre, "whitening": turn, "ridge": added}
         return cls({name: tensor.to(dtype) for name, tensor in tensors.items()}, space=space)
@@ -97,8 +97,8 @@ class RelativeMahalanobis(Fitted):
     ) -> "RelativeMahalanobis":
         """The score of summed statistics, its buffers in `dtype`."""
         present, centre, total = statistics.counts > 0, statistics.mean, statistics.counts.sum()
-        turn, _, within = whiten(statistics.scatter / total, ridge)
-        background, _, around = whiten(statistics.about(centre) / total, ridge)
+        turn, _, within = whiten(statistics.scatter / total, ridge, statistics.means)
+        background, _, around = whiten(statistics.about(centre) / total, ridge, statistics.means)
         means = (statistics.means[present] - centre) @ turn
         tensors = {"means": means, "centre": centre, "whitening": turn, "background": background}
         tensors["ridge"] = torch.stack([within, around])
@@ -116,7 +116,7 @@ class RelativeMahalanobis(Fitted):
         return finite_like(tame(values @ self.background.to(values)).square().sum(1) - nearest, outputs)
 
 
-def whiten(covariance: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
+def whiten(covariance: Tensor, ridge: float, means: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(A, ln det Σ, added) for Σ = covariance + added · 1: x A has unit covariance, A upper triangular, in float64."""
     check_ridge(ridge)
     width = len(covariance)
@@ -124,7 +124,7 @@ def whiten(covariance: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
     spread = float(covariance.diagonal().mean())
     if not math.isfinite(spread):
         raise wrong("features", "of a size whose squares are finite", "larger ones", "scale the features down")
-    if spread <= 0:
+    if spread <= rounding_of(means):
         return one, one.new_zeros(()), one.new_ones(())
     added, rounding = ridge * spread, width * torch.finfo(torch.float64).eps * spread
     while True:
@@ -135,6 +135,11 @@ def whiten(covariance: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
         added = max(10 * added, 1e-12 * spread)
     turn = torch.linalg.solve_triangular(factor, one, upper=False).T
     return turn, 2 * factor.diagonal().log().sum(), one.new_tensor(added)
+
+
+def rounding_of(means: Tensor) -> float:
+    """A variance no larger than this is what rounding leaves of equal samples about their mean."""
+    return 1e-28 * float(means.square().mean())
 
 
 def check_ridge(ridge: float) -> None:

@@ -1,9 +1,12 @@
 """Scores that read the logits the model predicts with: a calibrated model has other values of them."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from shiftprism._checks import wrong
+from shiftprism.heads import DUQ
 from shiftprism.outputs import Outputs
 from shiftprism.scores._reading import read
 
@@ -54,3 +57,17 @@ def gen(outputs: Outputs, gamma: float = 0.1, top: int = 100) -> Tensor:
     rest = torch.where(largest, p.masked_fill(largest, 0).sum(1, keepdim=True), 1 - p)
     terms = (gamma * log_p).exp() * rest**gamma
     return -(terms if top >= outputs.K else terms.gather(1, p.topk(top).indices)).sum(1)
+
+
+def kernel(outputs: Outputs, head: Any) -> Tensor:
+    """max_k ln K_k of a DUQ head, (N,): how near the nearest centroid is (van Amersfoort et al. 2020).
+
+    >>> from shiftprism.heads import Linear
+    >>> kernel(Outputs.from_logits(torch.zeros(1, 3)), Linear(2, 3))
+    Traceback (most recent call last):
+    ...
+    ValueError: Expected `head` to be one with kernels (duq) but got Linear; train with --head duq, or take max_logit.
+    """
+    if not isinstance(head, DUQ):
+        raise wrong("head", "one with kernels (duq)", type(head).__name__, "train with --head duq, or take max_logit")
+    return max_logit(outputs)

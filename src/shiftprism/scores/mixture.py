@@ -10,7 +10,7 @@ from shiftprism.outputs import Outputs
 from shiftprism.scores._fitted import Fitted, by_rows, class_numbers, detached, finite_like
 from shiftprism.scores._moments import ClassMoments
 from shiftprism.scores._reading import read
-from shiftprism.scores.gaussian import RIDGE, about, check_ridge, whiten
+from shiftprism.scores.gaussian import RIDGE, about, check_ridge, rounding_of, whiten
 
 
 class GaussianMixture(Fitted):
@@ -57,7 +57,7 @@ class GaussianMixture(Fitted):
         check_ridge(ridge)
         centre, width = statistics.mean, len(statistics.mean)
         present = statistics.counts.nonzero().flatten().tolist()
-        flat = [k for k in present if not bool((statistics.spreads[k] != 0).any())]
+        flat = [k for k in present if _variance(statistics, k) <= rounding_of(statistics.means[k])]
         few = [k for k in present if k not in flat and len(statistics.spreads[k]) < width]
         many = [k for k in present if k not in few]
         pooled = statistics.within / (statistics.counts.sum() - len(present)).clamp_min(1) if flat else centre
@@ -68,7 +68,7 @@ class GaussianMixture(Fitted):
         shifts, log_dets, ridges = [centre.new_empty(0, width)], [], []
         for number, k in enumerate(many):
             covariance = pooled if k in flat else statistics.spreads[k] / (statistics.counts[k] - 1)
-            turn, log_det, added = whiten(covariance, ridge)
+            turn, log_det, added = whiten(covariance, ridge, statistics.means)
             whitening[number] = turn
             shifts.append((statistics.means[k] - centre)[None] @ turn)
             log_dets.append(log_det)
@@ -108,6 +108,13 @@ class GaussianMixture(Fitted):
             for number, (mean, span, inverse) in enumerate(few)
         ]
         return torch.logsumexp(self.log_scale.to(values) - torch.stack(distances, 1) / 2, 1)
+
+
+def _variance(statistics: ClassMoments, k: int) -> float:
+    """The mean variance of a class, whichever way its spread is kept."""
+    spread, width = statistics.spreads[k], statistics.means.shape[1]
+    total = spread.diagonal().sum() if len(spread) == width else spread.square().sum()
+    return float(total) / (float(statistics.counts[k]) * width)
 
 
 def _whiten_few(rows: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:

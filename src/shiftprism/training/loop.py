@@ -32,7 +32,7 @@ class Progress(NamedTuple):
 
 
 class Network(nn.Module):
-    """A classifier as the loop calls it: one forward for features and logits, so that wrappers see every parameter."""
+    """A classifier as the loop calls it: one forward for all it needs, so that wrappers see every parameter."""
 
     def __init__(self, classifier: Classifier, training: Training) -> None:
         super().__init__()
@@ -40,12 +40,15 @@ class Network(nn.Module):
         self.low_precision = training.precision == "bfloat16"
         self.format = torch.channels_last if training.channels_last else torch.contiguous_format
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(normalised images, features, logits)."""
         normalised = self.classifier.normalise(images).to(memory_format=self.format)
+        if self.classifier.head.needs_image_gradient:
+            normalised.requires_grad_()
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.low_precision):
             features = self.classifier.backbone(normalised)
         features = features.float()  # norms and angles want all their digits
-        return features, self.classifier.head(features)
+        return normalised, features, self.classifier.head(features)
 
 
 def train(
@@ -92,10 +95,8 @@ def train(
                 group["lr"] = training.rate * rate_at((step - 1) / steps, training.warmup)
             batch = together.own(augment(images[index], training.crop, training.flip, generator))
             targets = together.own(labels[index])
-            if head.needs_image_gradient:
-                batch = (batch.float() / 255).requires_grad_()
-            features, logits = network(batch)
-            loss = head.loss(logits, targets) + head.penalty(batch, logits)
+            normalised, features, logits = network(batch)
+            loss = head.loss(logits, targets) + head.penalty(normalised, logits)
             optimizer.zero_grad()
             (loss * together.weight(len(targets), len(index))).backward()
             if training.clip:
@@ -110,6 +111,7 @@ def train(
             if progress is not None:
                 speed = seen * together.count / (time.perf_counter() - began)
                 progress(Progress(step, steps, epoch + 1, total / seen, right / seen, speed))
+        head.end_epoch()
         sums = together.total(total, right, seen)
         history.append(_record(epoch + 1, sums, time.perf_counter() - began) | _scales(classifier, images))
         _keep(together, state, moving, training, history, record)

@@ -15,15 +15,17 @@ import torch
 from torch import Tensor
 
 from shiftprism import metrics
-from shiftprism._checks import wrong
+from shiftprism._checks import choice, wrong
 from shiftprism._files import write_text
 from shiftprism.calibrators import CALIBRATORS, Calibrator
 from shiftprism.classifier import Classifier, predict
-from shiftprism.datasets import Dataset, load
+from shiftprism.datasets import Dataset
 from shiftprism.outputs import Outputs
 from shiftprism.scores import SCORES
-from shiftprism.shifts import Kind, Shift, covariate, hold_out
-from shiftprism.training import PRESETS, Progress, Training, channel_statistics, train
+from shiftprism.shifts import Kind, Shift
+
+READY = tuple(name for name, entry in SCORES.items() if entry.ready)
+"""The scores that need no fit."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,19 @@ class Summary(NamedTuple):
 
 
 def gather(
-    model: str, seed: int, classifier: Classifier, validation: Dataset, test: Dataset, shifts: Iterable[Shift]
+    model: str,
+    seed: int,
+    classifier: Classifier,
+    validation: Dataset,
+    test: Dataset,
+    shifts: Iterable[Shift],
+    calibrators: Sequence[str] = ("temperature", "alpha-beta"),
 ) -> Evidence:
-    """Forward the clean and the shifted images once, and fit every calibrator on the validation set."""
+    """Forward the clean and the shifted images once, and fit the named calibrators on the validation set."""
     held, _ = predict(classifier, validation)
     clean, _ = predict(classifier, test)
-    fitted = {name: kind.fit(held, validation.labels) for name, kind in CALIBRATORS.items()}
+    kinds = {choice("calibrators", name, CALIBRATORS): CALIBRATORS[name] for name in calibrators}
+    fitted = {name: kind.fit(held, validation.labels) for name, kind in kinds.items()}
     shifted = []
     for shift in shifts:
         data = shift.make()
@@ -88,7 +97,7 @@ def gather(
     return Evidence(model, seed, classifier.fingerprint()[:12], clean, test.labels, fitted, shifted)
 
 
-def detection_rows(evidence: Evidence, scores: Sequence[str] = tuple(SCORES)) -> list[Row]:
+def detection_rows(evidence: Evidence, scores: Sequence[str] = READY) -> list[Row]:
     """AUROC and TNR@TPR95 (ID positive) of each score on each shift, and on all severities of a shift pooled."""
     rows = []
     for score in scores:
@@ -150,46 +159,6 @@ def read_rows(path: str | Path) -> list[Row]:
     return rows
 
 
-UNSEEN_DIGITS = ("7", "8", "9")
-DIGIT_CORRUPTIONS = ("gaussian_noise", "motion_blur", "contrast")
-
-
-def digits(
-    heads: Sequence[str] = ("vanilla", "alpha-beta"),
-    seeds: Sequence[int] = (0, 1, 2),
-    training: Training = PRESETS["smoke"],
-    progress: Callable[[str, Progress], None] | None = None,
-) -> tuple[list[Row], list[Evidence]]:
-    """The small study on scikit-learn's digits: unseen digits are concept shift, corruptions are covariate shift.
-
-    A fifth of the training digits is held out for calibration. Unseen digits come from both splits: no model saw them.
-    """
-    known, unseen_train = hold_out(load("digits", "train"), UNSEEN_DIGITS)
-    test, unseen_test = hold_out(load("digits", "test"), UNSEEN_DIGITS)
-    unseen = unseen_test._replace(
-        images=torch.cat([unseen_train.images, unseen_test.images]),
-        labels=torch.cat([unseen_train.labels, unseen_test.labels]),
-    )
-    held = torch.arange(len(known.images)) % 5 == 0
-    learned, validation = known.rows(~held), known.rows(held)
-    mean, std = channel_statistics(learned.images)
-    shifts = [Shift("unseen digits", "concept", 0, lambda: unseen), *covariate(test, DIGIT_CORRUPTIONS)]
-    rows, evidence = [], []
-    for seed in seeds:
-        for head in heads:
-            classifier = Classifier.build("digits", head, known.names, 1, mean, std, seed)
-
-            def tell(now: Progress, name: str = f"{head}, seed {seed}") -> None:
-                if progress is not None:
-                    progress(name, now)
-
-            train(classifier, learned, Training(**{**asdict(training), "seed": seed}), tell)
-            found = gather(head, seed, classifier, validation, test, shifts)
-            rows += detection_rows(found) + calibration_rows(found)
-            evidence.append(found)
-    return rows, evidence
-
-
 _CALIBRATION: dict[str, Callable[[Tensor, Tensor], float]] = {
     "accuracy": metrics.accuracy,
     "ece": metrics.ece,
@@ -217,17 +186,17 @@ def _detected(
 
 
 def _row(evidence: Evidence, where: tuple[str, str, int], subject: str, metric: str, value: float, n: int) -> Row:
-    source = (evidence.weights, _versions(), _commit())
-    return Row(evidence.model, evidence.seed, *where, subject, metric, value, n, *source)
+    return Row(evidence.model, evidence.seed, *where, subject, metric, value, n, evidence.weights, versions(), commit())
 
 
 @cache
-def _versions() -> str:
+def versions() -> str:
+    """What the numbers depend on besides weights and source."""
     return ", ".join(f"{name} {version(name)}" for name in ("shiftprism", "torch", "numpy", "scipy"))
 
 
 @cache
-def _commit() -> str:
+def commit() -> str:
     """The commit of the source this package runs from; empty for an installed copy."""
     found = subprocess.run(
         ["git", "rev-parse", "--short=12", "HEAD"],

@@ -1,0 +1,133 @@
+"""What every head is and answers, and the few computations that heads share."""
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shiftprism._checks import wrong
+from shiftprism.outputs import Outputs
+
+SMALLEST_NORM = 1e-6
+"""A norm below this counts as this in a division, so that f = 0 has finite values and gradients."""
+SMALLEST_ALPHA = 1e-6
+"""α never falls below this: a sigmoid underflows to 0, and logits are divided by it."""
+
+
+def norm(features: Tensor) -> Tensor:
+    """|f| for each row, (N, D) -> (N,), without overflow or underflow of the squares; its gradient at f = 0 is 0.
+
+    >>> norm(torch.tensor([[3e30, 4e30], [0.0, 0.0]]))
+    tensor([5.0000e+30, 0.0000e+00])
+    """
+    scale = features.detach().abs().amax(1, keepdim=True).clamp_min(torch.finfo(features.dtype).tiny)
+    lengths: Tensor = torch.linalg.vector_norm(features / scale, dim=1)
+    return scale.squeeze(1) * lengths
+
+
+def multiplier(norms: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
+    """m = 1/α + β/(α|f|), (N,): what turns W f into (|f| + β)/α · s. It is positive, so no class changes its rank.
+
+    With α = 1 and β = 0 it is exactly 1, which is why a neutral head equals a linear one bit for bit.
+
+    >>> multiplier(torch.tensor([2.0]), torch.tensor(0.5), torch.tensor(1.0))
+    tensor([3.])
+    """
+    return (1 + beta / norms.clamp_min(SMALLEST_NORM)) / alpha.clamp_min(SMALLEST_ALPHA)
+
+
+class Head(nn.Module, ABC):
+    """What every head answers. Only `outputs` has to be written; the training loop's questions have plain defaults."""
+
+    in_features: int
+    out_features: int
+    needs_image_gradient = False
+    """Whether `penalty` differentiates by the images; those it gets, normalised, then carry a gradient."""
+
+    @abstractmethod
+    def outputs(self, features: Tensor) -> Outputs:
+        """All five fields for features (N, D)."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.outputs(features).logits
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """What training minimises: the mean cross entropy."""
+        return F.cross_entropy(logits, labels)
+
+    def penalty(self, images: Tensor, logits: Tensor) -> Tensor:
+        """Added to the loss; a head that uses it may differentiate the logits by the normalised images."""
+        return logits.new_zeros(())
+
+    def after_step(self, features: Tensor, labels: Tensor) -> None:
+        """Called after each optimiser step, without gradients, with this process's part of the batch."""
+
+    def start_epoch(self) -> None:
+        """Called before each epoch."""
+
+    def end_epoch(self) -> None:
+        """Called after each epoch: what was accumulated in it becomes what the head predicts with."""
+
+    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """What the optimiser gets, with the weight decay each part should have."""
+        return [{"params": list(self.parameters()), "weight_decay": weight_decay}]
+
+    def scales(self, features: Tensor) -> dict[str, Tensor]:
+        """The scales the head applies to each input, by name, (N,) each: they tell whether the head works."""
+        return {}
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.out_features}"
+
+    def _sizes(self, in_features: int, out_features: int) -> None:
+        for name, value in (("in_features", in_features), ("out_features", out_features)):
+            if value < 1:
+                raise wrong(name, "a positive number", value, "a head maps D features to K classes")
+        self.in_features, self.out_features = in_features, out_features
+
+
+class Weighted(Head, ABC):
+    """A head with class weights W (K, D) and perhaps a bias.
+
+    They are drawn as `nn.Linear` draws them and before anything else: equal seeds give equal W in every such head.
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool) -> None:
+        super().__init__()
+        self._sizes(in_features, out_features)
+        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        bound = 1 / math.sqrt(in_features)
+        self.bias = nn.Parameter(torch.empty(out_features).uniform_(-bound, bound)) if bias else None
+
+
+def check_features(features: Tensor, in_features: int) -> None:
+    if features.ndim != 2 or features.shape[1] != in_features:
+        got = f"shape {tuple(features.shape)}"
+        raise wrong("features", f"of shape (N, {in_features})", got, "pass the flattened input of the last layer")
+
+
+def project(features: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """(|f|, W f / |f|, W f + b): the similarities never see the bias."""
+    check_features(features, weight.shape[1])
+    plain = F.linear(features, weight)
+    norms = norm(features)
+    similarities = plain / norms.clamp_min(SMALLEST_NORM)[:, None]
+    return norms, similarities, plain if bias is None else plain + bias
+
+
+def undecayed(head: Head, free: list[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+    known = {id(parameter) for parameter in free}
+    rest = [parameter for parameter in head.parameters() if id(parameter) not in known]
+    return [{"params": free, "weight_decay": 0.0}, {"params": rest, "weight_decay": weight_decay}]
+
+
+def summed(statistic: Tensor) -> Tensor:
+    """The sum over all processes of one training run; what a head accumulates goes through it, so all hold the same."""
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(statistic)
+    return statistic

@@ -1,0 +1,330 @@
+"""What single calibrators promise beyond the laws: known optima, penalties, steps, order; the protocols; the files."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor, nn
+
+from examples import outputs_of
+from shiftprism import metrics
+from shiftprism.calibrators import (
+    CALIBRATORS,
+    PAPER,
+    AlphaBeta,
+    Dirichlet,
+    ExponentialMap,
+    Histogram,
+    Isotonic,
+    Matrix,
+    Monotone,
+    Penalty,
+    Temperature,
+    Vector,
+    cross_validate,
+    load,
+    paper_table,
+)
+from shiftprism.calibrators.protocol import Fit
+from shiftprism.outputs import Outputs
+
+
+def drawn(samples: int = 3000, classes: int = 4, seed: int = 0, scale: float = 3.0) -> tuple[Outputs, Tensor]:
+    """Logits with labels from an affine map of them: classes differ, some are taken for others."""
+    rng = np.random.default_rng(seed)
+    fixed = np.random.default_rng(9)
+    z = scale * rng.normal(size=(samples, classes))
+    true = 0.5 * z + 0.3 * z @ fixed.normal(size=(classes, classes)) + fixed.normal(size=classes)
+    labels = (true + rng.gumbel(size=true.shape)).argmax(1)
+    return Outputs.from_logits(torch.from_numpy(z)), torch.from_numpy(labels)
+
+
+def nll(logits: Tensor, labels: Tensor) -> float:
+    return float(nn.functional.cross_entropy(logits, labels))
+
+
+def test_vector_is_the_optimum_scipy_finds() -> None:
+    outputs, labels = drawn()
+    z, classes = outputs.logits, outputs.K
+
+    def loss(
+        theta: np.ndarray[tuple[int], np.dtype[np.float64]],
+    ) -> tuple[float, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+        values = torch.from_numpy(theta).requires_grad_()
+        found = nn.functional.cross_entropy(z * values[:classes] + values[classes:], labels)
+        (gradient,) = torch.autograd.grad(found, values)
+        return float(found.detach()), gradient.numpy()
+
+    best = minimize(loss, np.r_[np.ones(classes), np.zeros(classes)], jac=True, method="BFGS", options={"gtol": 1e-9})
+    fitted = Vector.fit(outputs, labels)
+    assert fitted.report.converged
+    assert fitted.report.nll_after == pytest.approx(best.fun, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", [Matrix, Dirichlet])
+def test_matrix_without_a_penalty_is_a_logistic_regression(kind: type[Matrix] | type[Dirichlet]) -> None:
+    outputs, labels = drawn()
+    inputs = outputs.logits if kind is Matrix else torch.log_softmax(outputs.logits, 1)
+    witness = LogisticRegression(C=np.inf, tol=1e-10, max_iter=5000).fit(inputs.numpy(), labels.numpy())
+    best = -witness.predict_log_proba(inputs.numpy())[np.arange(len(labels)), labels].mean()
+    fitted = kind.fit(outputs, labels, penalty=PAPER)
+    assert fitted.report.converged
+    assert fitted.report.nll_after == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", [Matrix, Dirichlet])
+@pytest.mark.parametrize("classes", [4, 25])
+def test_the_gradient_of_the_penalised_loss_vanishes(kind: type[Matrix] | type[Dirichlet], classes: int) -> None:
+    """With the whole Hessian (4 classes) and with its approximation (25)."""
+    outputs, labels = drawn(classes=classes)
+    penalty = Penalty(2.0, 0.3, 0.1)
+    fitted = kind.fit(outputs, labels, penalty=penalty)
+    inputs = outputs.logits if kind is Matrix else torch.log_softmax(outputs.logits, 1)
+    best = Temperature.fit(logits=inputs, labels=labels).temperature.double()
+    weight, bias = fitted.weight.double().requires_grad_(), fitted.bias.double().requires_grad_()
+    off = ~torch.eye(classes, dtype=torch.bool)
+    loss = nn.functional.cross_entropy(nn.functional.linear(inputs, weight, bias), labels)
+    loss = loss + penalty.off_diagonal * weight[off].square().mean() + penalty.intercept * bias.square().mean()
+    loss = loss + penalty.diagonal * (weight.diagonal() - 1 / best).square().mean()
+    slopes = torch.autograd.grad(loss, [weight, bias])
+    # a gap of 1e-9 or, in float32, of 1e-7 below a curvature of about 1
+    assert max(float(slope.abs().max()) for slope in slopes) < (1e-4 if classes == 4 else 2e-3)
+
+
+def test_the_path_shrinks_to_the_temperature_where_there_is_nothing_else() -> None:
+    """25 classes, 600 samples, labels by a temperature: an unpenalised matrix is far worse on fresh labels."""
+    generator = torch.Generator().manual_seed(0)
+    z = 3 * torch.randn(600, 25, dtype=torch.float64, generator=generator)
+    labels, fresh = torch.multinomial(torch.softmax(z / 2, 1), 2, True, generator=generator).unbind(1)
+    outputs = Outputs.from_logits(z)
+    best = nll(Temperature.fit(outputs, labels)(outputs), fresh)
+    assert nll(Matrix.fit(outputs, labels)(outputs), fresh) < best + 0.01
+    assert nll(Matrix.fit(outputs, labels, penalty=PAPER)(outputs), fresh) > best + 0.5
+
+
+@pytest.mark.parametrize("penalty", ["odir", "shrink"])
+def test_the_path_finds_a_matrix_where_there_is_one(penalty: str) -> None:
+    outputs, labels = drawn()
+    fresh, truth = drawn(seed=1)
+    fitted = Matrix.fit(outputs, labels, penalty=penalty)  # type: ignore[arg-type]
+    assert "cross validation" in fitted.report.note
+    assert nll(fitted(fresh), truth) < nll(Vector.fit(outputs, labels)(fresh), truth) - 0.05
+
+
+@pytest.mark.parametrize("kind", [Matrix, Dirichlet])
+def test_the_papers_schedule(kind: type[Matrix] | type[Dirichlet]) -> None:
+    outputs, labels = drawn()
+    fitted = kind.fit(outputs, labels, method="sgd")
+    assert fitted.report.iterations == 20 * 24
+    assert fitted.report.nll_after < fitted.report.nll_before
+    assert "fixed schedule" in fitted.report.note
+    same = kind.fit(Outputs.from_logits(0.01 * outputs.logits), torch.zeros_like(labels), method="sgd", seed=3)
+    assert same.report.nll_after <= same.report.nll_before
+
+
+def test_isotonic_is_the_one_of_scikit_learn() -> None:
+    outputs, labels = drawn()
+    confidence, predicted = torch.softmax(outputs.logits, 1).max(1)
+    witness = IsotonicRegression(y_min=1 / 3002, y_max=3001 / 3002).fit(confidence, (predicted == labels).double())
+    ours = Isotonic.fit(outputs, labels)(outputs).exp().gather(1, predicted[:, None]).squeeze(1)
+    np.testing.assert_allclose(ours, witness.predict(confidence), atol=1e-6)
+
+
+def test_histogram_gives_the_share_of_right_ones_in_each_bin() -> None:
+    outputs, labels = drawn()
+    confidence, predicted = torch.softmax(outputs.logits, 1).max(1)
+    fitted = Histogram.fit(outputs, labels, bins=3)
+    ours = fitted(outputs).exp().gather(1, predicted[:, None]).squeeze(1)
+    order = confidence.argsort()
+    for part in order.split(1000):
+        assert float(ours[part].mean()) == pytest.approx(float((predicted == labels)[part].double().mean()), abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", [Isotonic, Histogram])
+def test_steps_leave_the_odds_of_the_other_classes(kind: type[Isotonic] | type[Histogram]) -> None:
+    outputs, labels = drawn()
+    p, q = torch.softmax(outputs.logits, 1), kind.fit(outputs, labels)(outputs).exp()
+    torch.testing.assert_close(q.sum(1), torch.ones(3000, dtype=torch.float64))
+    rest = p.argsort(1)[:, :-1]
+    odds = [part.gather(1, rest) / part.gather(1, rest).sum(1, keepdim=True) for part in (p, q)]
+    torch.testing.assert_close(*odds)
+
+
+@given(st.integers(0, 99), st.integers(2, 6))
+def test_monotone_keeps_the_order_of_all_classes(seed: int, classes: int) -> None:
+    outputs, labels = drawn(120, classes, seed)
+    logits = Monotone.fit(outputs, labels)(outputs)
+    order = outputs.logits.argsort(1)
+    assert (logits.gather(1, order).diff(dim=1) >= 0).all()
+
+
+def test_monotone_finds_what_one_multiplier_cannot() -> None:
+    """Far logits that count half of what near ones do."""
+    z = 4 * torch.randn(6000, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    gaps = z - z.amax(1, keepdim=True)
+    bent = gaps.clamp_min(-2) + 0.3 * (gaps + 2).clamp_max(0)
+    labels = torch.multinomial(torch.softmax(bent, 1), 1, generator=torch.Generator().manual_seed(1)).squeeze(1)
+    outputs = Outputs.from_logits(z)
+    fitted = Monotone.fit(outputs, labels)
+    assert fitted.report.converged
+    assert fitted.report.nll_after < Temperature.fit(outputs, labels).report.nll_after - 0.01
+    assert fitted.report.nll_after < nll(bent, labels) + 0.005
+
+
+def test_exponential_map_has_the_published_rate_and_recovers_its_numbers() -> None:
+    torch.manual_seed(0)
+    features = 3 * torch.rand(20_000, 6, dtype=torch.float64)
+    raw = features @ torch.randn(5, 6, dtype=torch.float64).T
+    norms = features.norm(dim=1)
+    rate = -np.log(0.1) / float(norms.mean() - norms.std(correction=0))
+    m = (1 + 2 * (1 - (-rate * norms).exp()) / norms) / 1.5
+    labels = torch.multinomial(torch.softmax(m[:, None] * raw, 1), 1).squeeze(1)
+    outputs = Outputs(features, norms, raw / norms[:, None], raw, raw)
+    fitted = ExponentialMap.fit(outputs, labels)
+    assert fitted.report.converged
+    assert float(fitted.rate) == pytest.approx(rate, rel=1e-6)
+    torch.testing.assert_close(fitted(outputs), m[:, None] * raw, rtol=0.1, atol=0.1)
+    after = ExponentialMap.fit(outputs, labels, as_published=True)
+    assert fitted.report.nll_after <= after.report.nll_after <= after.report.nll_before
+
+
+@pytest.mark.parametrize("name", sorted(CALIBRATORS))
+def test_bare_arrays_are_taken_when_named(name: str) -> None:
+    outputs = outputs_of(samples=200)
+    labels = torch.arange(200) % 4
+    logits, fit = outputs.logits.numpy(), CALIBRATORS[name].fit
+    if name in ("alpha-beta", "exponential-map"):
+        with pytest.raises(ValueError, match="but got one made from logits alone"):
+            fit(logits=logits, labels=labels)
+        return
+    fitted = fit(logits=logits, labels=labels.tolist())
+    same = fit(probabilities=torch.softmax(outputs.logits, 1), labels=labels.numpy())
+    expected = torch.softmax(fitted(Outputs.from_logits(outputs.logits)), 1)
+    torch.testing.assert_close(fitted.probabilities(logits=logits), expected)
+    if name not in ("matrix", "histogram"):  # Matrix reads a shift of the logits, Histogram ties of the confidences
+        torch.testing.assert_close(same.probabilities(logits=logits), expected, atol=1e-4, rtol=1e-4)
+    with pytest.raises(ValueError, match=r"rows of numbers ≥ 0 that sum to 1 but got .*pass logits="):
+        fit(probabilities=logits, labels=labels)
+    with pytest.raises(ValueError, match="the only one given of outputs, logits, probabilities but got"):
+        fit(outputs, labels, logits=logits)
+    with pytest.raises(ValueError, match="but got none; pass an Outputs, or name what the array holds"):
+        fit(labels=labels)
+
+
+@pytest.mark.parametrize("name", sorted(CALIBRATORS))
+def test_saved_and_loaded_whole(name: str, tmp_path: Path) -> None:
+    outputs = outputs_of(samples=200)
+    fitted = CALIBRATORS[name].fit(outputs, torch.arange(200) % 4)
+    fitted.save(tmp_path / "here", model="abc")
+    other = load(tmp_path / "here", model="abc")
+    assert type(other) is type(fitted)
+    assert other.report == fitted.report
+    assert torch.equal(other(outputs), fitted(outputs))
+    assert sorted(path.name for path in (tmp_path / "here").iterdir()) == ["calibrator.json", "calibrator.safetensors"]
+    with pytest.raises(ValueError, match="fitted to the model 'xyz' but got one fitted to 'abc'"):
+        load(tmp_path / "here", model="xyz")
+
+
+def test_loading_is_strict(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    Vector(torch.ones(3), torch.zeros(3)).save(tmp_path)
+    load(tmp_path)
+    weights, about = tmp_path / "calibrator.safetensors", tmp_path / "calibrator.json"
+    for tensors in (
+        {"weight": torch.ones(3)},
+        {"weight": torch.ones(3), "bias": torch.zeros(3), "more": torch.zeros(1)},
+        {"weight": torch.ones(3), "bias": torch.zeros(4)},
+    ):
+        save_file(tensors, weights)
+        with pytest.raises(ValueError, match="Expected `folder` to be tensors that fit the calibrator"):
+            load(tmp_path)
+    weights.write_bytes(b"cut off")
+    with pytest.raises(ValueError, match="Expected `folder` to be a saved calibrator"):
+        load(tmp_path)
+    Vector(torch.ones(3), torch.zeros(3)).save(tmp_path)
+    for change in ({"format": "other"}, {"kind": "Oracle"}, {"settings": {"x": 1}}):
+        Vector(torch.ones(3), torch.zeros(3)).save(tmp_path)
+        about.write_text(json.dumps(json.loads(about.read_text()) | change))
+        with pytest.raises(ValueError, match="Expected `folder` to be"):
+            load(tmp_path)
+    with pytest.raises(ValueError, match="Expected `folder` to be a saved calibrator"):
+        load(tmp_path / "nowhere")
+
+
+def test_cross_validation_never_uses_the_sample_itself() -> None:
+    """One sample's label is changed: what the calibrator says about that sample stays the same."""
+    outputs, labels = drawn(60)
+    first = cross_validate(Vector, outputs, labels, folds=5)
+    labels[7] = (labels[7] + 1) % 4
+    second = cross_validate(Vector, outputs, labels, folds=5)
+    assert torch.equal(first[7], second[7])
+    assert not torch.equal(first, second)
+    with pytest.raises(ValueError, match="Expected `folds` to be between 2 and the 60 samples but got 61"):
+        cross_validate(Temperature, outputs, labels, folds=61)
+
+
+def test_the_papers_table_is_made_of_its_parts() -> None:
+    outputs, labels = drawn(500)
+    shifted = [(Outputs.from_logits(outputs.logits * factor), labels) for factor in (0.5, 2.0)]
+    fits: dict[str, Fit] = {"temperature": Temperature, "matrix": partial(Matrix.fit, penalty=PAPER)}
+    plain, line, _ = paper_table(fits, outputs, labels, shifted)
+    assert plain.method == "none"
+    p = torch.softmax(outputs.logits, 1)
+    assert (plain.accuracy, plain.ece, plain.nll) == tuple(
+        f(p, labels) for f in (metrics.accuracy, metrics.ece, metrics.nll)
+    )
+    inside = torch.softmax(cross_validate(Temperature, outputs, labels), 1)
+    assert line.nll == metrics.nll(inside, labels)
+    whole = Temperature.fit(outputs, labels)
+    losses = [metrics.nll(torch.softmax(whole(one), 1), labels) for one, _ in shifted]
+    assert line.nll_shifted == pytest.approx(sum(losses) / 2)
+    with pytest.raises(ValueError, match="Expected `shifted` to be at least one condition"):
+        paper_table(fits, outputs, labels, [])
+
+
+def test_wrong_parameters_are_refused() -> None:
+    outputs, labels = drawn(60)
+    with pytest.raises(ValueError, match=r"Expected `weight` to be of shape \(K,\)"):
+        Vector(torch.ones(2, 2), torch.zeros(2))
+    with pytest.raises(ValueError, match=r"Expected `weight` to be of shape \(K, K\)"):
+        Matrix(torch.ones(2, 3), torch.zeros(2))
+    with pytest.raises(ValueError, match="this calibrator was fitted to another model"):
+        Dirichlet(torch.eye(3), torch.zeros(3))(outputs)
+    with pytest.raises(ValueError, match="this calibrator was fitted to another model"):
+        Monotone(torch.zeros(4, 2), torch.zeros(4))(outputs)
+    with pytest.raises(ValueError, match="Expected `penalty` to be finite weights ≥ 0"):
+        Matrix.fit(outputs, labels, penalty=Penalty(-1, 0))
+    with pytest.raises(ValueError, match="Expected `penalty` to be one of odir, shrink but got 'lasso'"):
+        Matrix.fit(outputs, labels, penalty="lasso")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Expected `folds` to be at least 2 but got 1"):
+        Matrix.fit(outputs, labels, folds=1)
+    with pytest.raises(ValueError, match="Expected `alpha` to be positive and finite but got -1"):
+        ExponentialMap(-1.0, 0.0, 1.0)
+    with pytest.raises(ValueError, match="Expected `edges` to be"):
+        Isotonic(torch.tensor([0.5, 0.2]), torch.full((3,), 0.5))
+    with pytest.raises(ValueError, match="Expected `values` to be between 0 and 1"):
+        Histogram(torch.zeros(0), torch.ones(1))
+    with pytest.raises(ValueError, match="Expected `bins` to be at least 1"):
+        Histogram.fit(outputs, labels, bins=0)
+
+
+def test_alpha_beta_over_features_converges_quickly() -> None:
+    """5000 x 32: plain L-BFGS took 600 iterations."""
+    torch.manual_seed(0)
+    features = torch.rand(5000, 32, dtype=torch.float64)
+    raw = features @ torch.randn(10, 32, dtype=torch.float64).T * 2
+    norms = features.norm(dim=1)
+    labels = torch.multinomial(torch.softmax(raw * (0.2 + features[:, :1]), 1), 1).squeeze(1)
+    outputs = Outputs(features, norms, raw / norms[:, None], raw, raw)
+    report = AlphaBeta.fit(outputs, labels, "features").report
+    assert report.converged
+    assert report.iterations < 200
