@@ -121,7 +121,17 @@ load("hf:someone/something", "train")
     assert 'pip install "shiftprism[hf]"' in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("words", [["--help"], ["demo", "--help"], ["data", "show", "--help"], ["train", "--help"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["demo", "--help"],
+        ["data", "show", "--help"],
+        ["train", "--help"],
+        ["calibrate", "--help"],
+        ["scores", "--help"],
+    ],
+)
 def test_help_answers_without_torch(words: list[str]) -> None:
     code = f"""
 import sys
