@@ -83,7 +83,7 @@ def reliability_diagrams(evidence: Sequence[Evidence], bins: int = 15) -> Figure
                 for number, (method, values) in enumerate(logits.items()):
                     _reliability(axis, torch.softmax(values.double(), 1), labels, method, number, bins)
                 axis.set(title=f"{one.model}: {name}", xlim=(0, 1), ylim=(0, 1))
-                axis.legend(fontsize=8, loc="upper left", markerscale=0.6)
+                axis.legend(fontsize=8, loc="upper left")
                 _label(axis, "confidence" if line == len(evidence) - 1 else "", "accuracy" if column == 0 else "")
     return figure
 
@@ -159,13 +159,15 @@ def _groups(one: Evidence) -> dict[str, Outputs]:
 
 
 def _reliability(axis: Axes, probabilities: Tensor, labels: Tensor, method: str, number: int, bins: int) -> None:
+    """Accuracy against confidence with Wilson's intervals, and along the foot how many images each bin holds."""
     found = metrics.reliability(probabilities, labels, bins)
     filled = found.count >= 5  # fewer say nothing about an accuracy
     x, y = found.confidence[filled], found.accuracy[filled]
-    size = 8 + 90 * np.sqrt(found.count[filled] / found.count.sum())
-    name = f"{method}, ECE {metrics.ece(probabilities, labels, bins):.1%}"
-    axis.plot(x, y, color=COLOURS[number], lw=1)
-    axis.scatter(x, y, s=size, color=COLOURS[number], marker=MARKERS[number], label=name, lw=0, alpha=0.8)
+    low, high = (bound[filled] for bound in found.intervals())
+    look: dict[str, Any] = {"color": COLOURS[number], "marker": MARKERS[number], "ms": 4, "elinewidth": 0.8}
+    spread = np.abs(np.stack([y - low, high - y]))
+    axis.errorbar(x, y, yerr=spread, lw=1, alpha=0.85, label=f"{method}, ECE {found.ece:.1%}", **look)
+    axis.stairs(0.2 * found.count / found.count.sum(), found.edges, color=COLOURS[number], lw=0.8, alpha=0.7)
 
 
 def _percentile(reference: NDArray[np.float32], values: Tensor) -> Floats:

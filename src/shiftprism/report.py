@@ -107,7 +107,8 @@ def write_page(path: str | Path, title: str, lead: str, rows: Sequence[Row], evi
         _table(calibration_table(rows)),
         _figure(
             "Is a confidence of 80 % right 80 % of the time?",
-            f"On the dotted line it is; below it the model is over-confident. Larger marks are more images. {seed}",
+            "On the dotted line it is; below it the model is over-confident. Bars are 95 % intervals; the steps at the "
+            f"foot count the images. {seed}",
             plots.svg(plots.reliability_diagrams(shown), "reliability"),
         ),
         _section("How was this made?", _source(rows)),
