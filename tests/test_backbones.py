@@ -19,6 +19,7 @@ from shiftprism.backbones import (
     BACKBONES,
     CifarResNet,
     DigitsCNN,
+    FastNet,
     Projected,
     ResNet18,
     SmallResNet,
@@ -31,6 +32,8 @@ SIZE = 8
 TINY: dict[str, dict[str, Any]] = {  # the same code as the named backbone at a size that a test can afford
     "small": {"widths": [4, 6, 8]},
     **{f"small-{kind}": {"widths": [4, 6, 8], "image_size": SIZE} for kind in ("ddu", "sngp")},
+    "fast": {"widths": [4, 6]},
+    **{f"fast-{kind}": {"widths": [4, 6], "image_size": SIZE} for kind in ("ddu", "sngp")},
     **{f"resnet{depth}": {"depth": 8} for depth in (20, 32, 44, 56, 110)},
     **{f"wrn-{kind}": {"depth": 10, "width": 1} for kind in ("16-2", "16-4", "28-10")},
     **{
@@ -352,3 +355,26 @@ def test_a_public_resnet20_reaches_its_accuracy_on_cifar10() -> None:
         for images, labels in zip(data.images.split(500), data.labels.split(500), strict=True):
             right += int((linear(backbone((images / 255 - mean) / std)).argmax(1) == labels).sum())
     assert right / len(data.labels) == pytest.approx(0.9173, abs=0.0005)
+
+
+def test_the_prepared_stem_whitens_the_patches() -> None:
+    images = torch.randn(200, 2, 8, 8, generator=torch.Generator().manual_seed(2)).cumsum(3)  # neighbours are alike
+    backbone = FastNet(channels=2, widths=(4,))
+    backbone.prepare(images)
+    said = backbone.stem(images).double().transpose(0, 1).flatten(1)
+    torch.testing.assert_close(
+        said[:8] @ said[:8].T / said.shape[1], torch.eye(8, dtype=torch.float64), atol=0.01, rtol=0
+    )
+    assert torch.equal(said[8:], -said[:8])
+    plain = FastNet(channels=2, widths=(4,), whiten=False)
+    before = copy.deepcopy(plain.state_dict())
+    plain.prepare(images)
+    assert all(torch.equal(before[name], value) for name, value in plain.state_dict().items())
+
+
+def test_a_projected_backbone_prepares_its_inner_one() -> None:
+    inner = FastNet(channels=2)
+    Projected(inner).prepare(some_images(50))
+    alone = FastNet(channels=2)
+    alone.prepare(some_images(50))
+    assert torch.equal(inner.state_dict()["stem.filters"], alone.state_dict()["stem.filters"])

@@ -130,6 +130,9 @@ load("hf:someone/something", "train")
         ["train", "--help"],
         ["calibrate", "--help"],
         ["scores", "--help"],
+        ["benchmark", "--help"],
+        ["claims", "--help"],
+        ["report", "--help"],
     ],
 )
 def test_help_answers_without_torch(words: list[str]) -> None:

@@ -1,39 +1,42 @@
-"""The page is one whole file that a browser opens without a network, at any width, light and dark."""
+"""The page is one whole file that says what the rows say; results become tables, figures, claims and that page."""
 
-import os
+import base64
+import hashlib
 import re
-import shutil
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from statistics import fmean
 
 import pytest
+from typer.testing import CliRunner
 
-from shiftprism import benchmark, report
-from shiftprism.training import PRESETS
+from evidence_examples import made_evidence, publish_example
+from rows_examples import made_results, row
+from shiftprism import benchmark, claims, plots, report
+from shiftprism.benchmark import Results
+from shiftprism.cli import app
+from shiftprism.report._page import Section, findings, page, table
 
-
-@pytest.fixture(scope="module")
-def rows_and_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[benchmark.Row], Path]:
-    short = replace(PRESETS["smoke"], epochs=2)
-    rows, evidence = benchmark.digits(("vanilla", "alpha-beta"), (0, 1), short)
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    report.write_page(path, "A <title>", "What it is.", rows, evidence)
-    return rows, path
+QUESTIONS = [
+    *("What holds?", "Does it detect?", "Which shift is it?", "Can I trust the confidence?"),
+    *("What did the paper say?", "How was this made?"),
+]
 
 
 class Reader(HTMLParser):
     """Collects tags, and fails on one that is closed out of order."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.tags: list[str] = []
         self.links: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.links += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+        self.handle_startendtag(tag, attrs)
         if tag not in ("meta", "link", "br"):
             self.open.append(tag)
 
@@ -44,101 +47,160 @@ class Reader(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
 
-def test_the_page_is_whole_and_needs_nothing_else(rows_and_page: tuple[list[benchmark.Row], Path]) -> None:
-    text = rows_and_page[1].read_text(encoding="utf-8")
-    reader = Reader()
-    reader.feed(text)
-    assert reader.open == []
-    assert reader.tags.count("svg") == 4
-    assert reader.tags.count("table") == 2
+
+def check_whole(text: str) -> Reader:
+    """Tags that close, links inside the file only, ids that do not repeat, and a policy that fits the script."""
+    reader = Reader(text)
     assert all(link.startswith(("#", "data:")) for link in reader.links)
-    assert not re.search(r"(src|href)=\"http|@import|url\(http", text)
-    assert "A &lt;title&gt;" in text
-
-
-def test_ids_do_not_repeat(rows_and_page: tuple[list[benchmark.Row], Path]) -> None:
-    ids = re.findall(r'\bid="([^"]+)"', rows_and_page[1].read_text(encoding="utf-8"))
+    assert not re.search(r"@import|url\(http|url\(//", text)
+    ids = re.findall(r'\bid="([^"]+)"', text)
     assert ids
     assert len(ids) == len(set(ids))
+    assert {link[1:] for link in reader.links if link.startswith("#")} <= set(ids)
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.S)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text
+    assert "default-src 'none'" in text
+    return reader
 
 
-def test_tables_hold_the_means_of_the_rows(rows_and_page: tuple[list[benchmark.Row], Path]) -> None:
-    rows, _ = rows_and_page
-    table = report.detection_table(rows)
-    found = benchmark.summarise(rows)["alpha-beta", "motion_blur", 0, "u", "auroc"]
-    (line,) = [line for line in table.body if line[:2] == ["alpha-beta", "u"]]
-    assert line[4].removesuffix(" *") == f"{100 * found.mean:.1f} ± {100 * found.std:.1f}"
-    table = report.calibration_table(rows)
-    values = [
-        row.value
-        for row in rows
-        if (row.model, row.kind, row.subject, row.metric) == ("vanilla", "covariate", "none", "nll")
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("results")
+    publish_example(path)
+    return path
+
+
+def test_the_page_of_a_study_is_whole(tmp_path: Path) -> None:
+    rows = made_results(2).where(model=("vanilla", "alpha-beta"), shift=("clean", "fog", "corrupted", "svhn")).rows
+    evidence = [made_evidence("vanilla"), made_evidence("alpha-beta")]
+    report.write_page(tmp_path / "page.html", "A <title>", "What it is.", rows, evidence)
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    reader = check_whole(text)
+    assert reader.tags.count("svg") == 4
+    assert reader.tags.count("table") == 2
+    assert "A &lt;title&gt;" in text
+    assert "That is few" in text
+
+
+def test_a_published_page_answers_every_question(published: Path) -> None:
+    text = (published / "report.html").read_text(encoding="utf-8")
+    reader = check_whole(text)
+    assert re.findall(r"<h2>(.*?)</h2>", text) == QUESTIONS
+    assert re.findall(r'<li><a href="#[a-z-]+">(.*?)</a></li>', text) == QUESTIONS
+    assert reader.tags.count("svg") == len(list((published / "figures").glob("*.svg"))) == 12
+    assert "shiftprism benchmark --suite &lt;x&gt;" in text
+    assert len(text) < 3_000_000
+    found = claims.read(published / "claims.json")
+    assert [text.count(f'class="{name}"><details>') for name in ("holds", "fails", "open")] == [
+        sum(one.verdict == verdict for one in found) for verdict in ("holds", "does not hold", "not measured")
     ]
-    (line,) = [line for line in table.body if line[:3] == ["vanilla", "corrupted", "uncalibrated"]]
-    assert line[5].startswith(f"{sum(values) / len(values):.3f} ± ")
+    for one in found:
+        assert one.claim.sentence in " ".join(reader.words)
 
 
-def test_in_short_names_each_shift_and_its_best_score(rows_and_page: tuple[list[benchmark.Row], Path]) -> None:
-    sentences = report.in_short(rows_and_page[0])
-    assert len(sentences) == 4
-    assert all("vanilla detects it best with" in sentence for sentence in sentences)
+def test_tables_are_written_three_times(published: Path) -> None:
+    tables = report.paper_tables(Results.read(published))
+    assert tables
+    files = {path.name for path in (published / "tables").iterdir()}
+    assert files == {f"{stem}.{ending}" for stem in tables for ending in ("md", "tex", "csv")}
+    stem, one = next(iter(tables.items()))
+    assert (published / "tables" / f"{stem}.md").read_text(encoding="utf-8") == report.to_markdown(one)
 
 
-def chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None and "SHIFTPRISM_NO_SKIP" not in os.environ:
-        pytest.skip("no chromium on this machine: apt-get install chromium")
-    assert found, "chromium is not installed, and SHIFTPRISM_NO_SKIP forbids to skip"
-    return found
+def test_the_papers_numbers_stand_beside_ours(published: Path) -> None:
+    text = (published / "report.html").read_text(encoding="utf-8")
+    rows = Results.read(published).where(model="alpha-beta", shift="svhn", subject="u", metric="auroc").rows
+    start = '<th scope="row">alpha-beta · u</th><th scope="row">svhn (both)</th>'
+    numbers = re.findall(re.escape(start) + r'<td data-value="(.*?)">.*?</td><td data-value="(.*?)">(.*?)</td>', text)
+    assert len(numbers) == 1
+    assert float(numbers[0][0]) == pytest.approx(100 * fmean(row.value for row in rows), abs=0.06)
+    assert numbers[0][1:] == ("99.54", "99.54 ± 0.08")  # Table 1 of the paper
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1200])
-def test_a_browser_opens_the_page_offline(
-    rows_and_page: tuple[list[benchmark.Row], Path], tmp_path: Path, scheme: str, width: int
-) -> None:
-    from playwright.sync_api import sync_playwright
-
-    program, troubles = chromium(), []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        context = browser.new_context(
-            offline=True, viewport={"width": width, "height": 900}, color_scheme="dark" if scheme == "dark" else "light"
-        )
-        page = context.new_page()
-        page.on("console", lambda message: troubles.append(message.text))
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("requestfailed", lambda request: troubles.append(request.url))
-        page.goto(rows_and_page[1].as_uri())
-        assert page.title() == "A <title>"
-        assert page.locator("figure svg").count() == 4
-        assert all(
-            box is not None and box["height"] > 100 for box in (f.bounding_box() for f in page.locator("svg").all())
-        )
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, "the page itself scrolls sideways"
-        ink, paper = page.evaluate(
-            "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
-        )
-        assert contrast(ink, paper) > 7
-        page.keyboard.press("Tab")
-        assert (
-            page.evaluate("document.activeElement.getAttribute('role')") == "region"
-        )  # wide tables scroll by keyboard
-        page.screenshot(path=tmp_path / "page.png", full_page=True)
-        browser.close()
-    assert troubles == []
-    assert (tmp_path / "page.png").stat().st_size > 50_000
+def test_figures_already_there_stay_where_outputs_are_not_stored(published: Path, tmp_path: Path) -> None:
+    made_results(1).where(shift=("fog", "svhn"), model="vanilla").write(tmp_path)
+    (tmp_path / "figures").mkdir()
+    before = (published / "figures" / "cifar10-roc.svg").read_text(encoding="utf-8")
+    (tmp_path / "figures" / "cifar10-roc.svg").write_text(before, encoding="utf-8")
+    report.publish(tmp_path)
+    names = {path.stem for path in (tmp_path / "figures").iterdir()}
+    assert "cifar10-overview" in names  # from rows alone
+    assert "cifar10-plane" not in names  # needs outputs
+    assert (tmp_path / "figures" / "cifar10-roc.svg").read_text(encoding="utf-8") == before
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert plots.inline(before) in text
+    assert text == report.html(tmp_path)
+    (tmp_path / "figures" / "cifar10-roc.svg").write_text("no picture")
+    with pytest.raises(ValueError, match=r"SVG files that ShiftPrism wrote but got .*cifar10-roc\.svg"):
+        report.html(tmp_path)
 
 
-def contrast(first: str, second: str) -> float:
-    """The contrast ratio of two CSS colours, as WCAG defines it."""
+def test_names_from_a_file_of_rows_cannot_write_html(tmp_path: Path) -> None:
+    evil = '<script>alert("x")</script>'
+    rows = [
+        row(evil, evil, severity, score, "auroc", 0.6, data=evil, kind="covariate")
+        for severity in (0, 1, 2)
+        for score in ("g", "h", "u")
+    ]
+    benchmark.write_rows(tmp_path / "rows.jsonl", rows)
+    report.publish(tmp_path)
+    assert {path.parent for path in (tmp_path / "figures").rglob("*.svg")} == {tmp_path / "figures"}
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    check_whole(text)
+    assert "<script>alert" not in text
 
-    def luminance(colour: str) -> float:
-        channels = [int(value) / 255 for value in re.findall(r"\d+", colour)[:3]]
-        linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
+def test_a_cell_knows_its_number_and_the_papers() -> None:
+    cells = [report.Cell("u"), report.Cell("95.1 ± 0.2", True, "99.5*", 0.951), report.Cell()]
+    text = table(report.Table("T", "N.", ["score", "svhn", "far"], [cells], 1))
+    assert '<td data-value="0.951" class=best>95.1 ± 0.2<small>paper 99.5*</small></td><td>–</td>' in text
+    assert '<th scope="row">u</th>' in text
+
+
+def test_verdicts_are_words_and_symbols() -> None:
+    found = claims.judge(made_results(1).where(model=("vanilla", "alpha-beta")))
+    found[0] = found[0]._replace(verdict="does not hold")
+    text = findings(found)
+    for verdict, symbol in (("holds", "✓"), ("does not hold", "✗"), ("not measured", "○")):
+        assert f'<span aria-hidden="true">{symbol}</span> {verdict}' in text
+    counts = [sum(one.verdict == v for one in found) for v in ("holds", "does not hold", "not measured")]
+    assert "{} hold, {} do not hold, {} not measured.".format(*counts) in text
+    check_whole(page("t", "", [Section("What holds?", text)]))
+
+
+def run(*words: str | Path) -> "tuple[str, str]":
+    """What the command prints, and the error it ends with."""
+    done = CliRunner().invoke(app, ["report", *map(str, words)])
+    return done.output, str(done.exception or "")
+
+
+def test_the_command_writes_the_page_and_the_tables(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    made_results(1).where(shift=("fog", "svhn", "clean"), model=("vanilla", "alpha-beta")).write(folder)
+    output, error = run(folder, "--to", tmp_path / "deep" / "page.html")
+    assert not error
+    assert f"Written: {tmp_path / 'deep' / 'page.html'}" in output
+    assert "<h2>What holds?</h2>" in (tmp_path / "deep" / "page.html").read_text(encoding="utf-8")
+    tables = report.paper_tables(Results.read(folder))
+    output, error = run(folder, "--format", "latex", "--to", tmp_path / "tex")
+    assert not error
+    assert len(list((tmp_path / "tex").glob("*.tex"))) == len(tables)
+    output, error = run(folder / "rows.jsonl", "--format", "md")
+    assert not error
+    assert all(f"### {one.title}\n" in output for one in tables.values())
+
+
+def test_wrong_words_get_a_clear_answer(tmp_path: Path) -> None:
+    assert "one of csv, html, latex, md but got 'pdf'" in run(tmp_path, "--format", "pdf")[1]
+    assert "a folder with rows.jsonl but got" in run(tmp_path)[1]
+    assert "a folder with rows.jsonl but got" in run(tmp_path / "absent")[1]
+    (tmp_path / "rows.jsonl").write_text("")
+    assert "rows.jsonl without any; run `shiftprism benchmark` first" in run(tmp_path)[1]
+    benchmark.write_rows(tmp_path / "rows.jsonl", [row(), row()])
+    with (tmp_path / "rows.jsonl").open("a") as file:
+        file.write('{"model": "van')
+    assert f"line 3 of {tmp_path / 'rows.jsonl'}" in run(tmp_path)[1]

@@ -249,7 +249,7 @@ def test_settings_come_from_preset_file_and_flags_in_this_order(tmp_path: Path) 
         ({"epoch": 3}, "Expected `config` to be made of epochs, batch, .* but got epoch"),
         ({"epochs": "three"}, "Expected `epochs` to be a int but got 'three'"),
         ({"flip": 1}, "Expected `flip` to be a bool but got 1"),
-        ({"precision": "float8"}, "Expected `precision` to be one of bfloat16, float32 but got 'float8'"),
+        ({"precision": "float8"}, "Expected `precision` to be one of auto, bfloat16, float32 but got 'float8'"),
     ],
 )
 def test_wrong_settings_are_named(layer: dict[str, Any], message: str) -> None:
@@ -271,3 +271,19 @@ def test_the_papers_preset_is_the_papers() -> None:
     assert (paper.epochs, paper.batch, paper.rate, paper.momentum, paper.weight_decay) == (200, 128, 0.1, 0.9, 5e-4)
     assert (paper.warmup, paper.nesterov, paper.crop, paper.flip) == (0, False, 4, True)
     assert (paper.held_out, paper.clip, paper.precision) == (0, 0, "float32")
+
+
+@pytest.mark.parametrize(("gain", "chosen"), [(1.9, "bfloat16"), (1.1, "float32")])
+def test_the_precision_is_what_was_measured_and_stays_so(
+    gain: float, chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    auto = replace(SHORT, epochs=1, precision="auto")
+    monkeypatch.setattr("shiftprism.training.precision._gain", lambda *_: gain)
+    run(tmp_path / "run", "digits", "digits", "vanilla", auto)
+    assert read_settings(tmp_path / "run" / "config.toml")["precision"] == chosen
+    monkeypatch.setattr("shiftprism.training.precision._gain", lambda *_: 1.9 if chosen == "float32" else 1.1)
+    again = run(tmp_path / "run", "digits", "digits", "vanilla", auto, resume=True)
+    assert len(again.history) == 1
+    (tmp_path / "run" / "result.json").unlink()  # not finished after all: the state decides
+    run(tmp_path / "run", "digits", "digits", "vanilla", auto, resume=True)
+    assert read_settings(tmp_path / "run" / "config.toml")["precision"] == chosen

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from shiftprism.backbones import BACKBONES
+from shiftprism.backbones._fast import whitening
 from shiftprism.classifier import Classifier, predict
 from shiftprism.heads import HEADS, Linear
 from shiftprism.metrics import accuracy
@@ -154,3 +155,22 @@ def test_data_that_do_not_fit_are_refused() -> None:
         train(few, data._replace(images=data.images.float()), SHORT)
     with pytest.raises(ValueError, match="Expected `data` to be non-empty"):
         train(few, data.rows(slice(0, 0)), SHORT)
+
+
+def test_measuring_the_precision_changes_nothing_else() -> None:
+    """Whichever is faster: the weights are those of a run that was told it."""
+    auto, _ = trained("alpha-beta", replace(SHORT, epochs=1, precision="auto"))
+    told = {
+        name: trained("alpha-beta", replace(SHORT, epochs=1, precision=name))[0] for name in ("float32", "bfloat16")
+    }
+    assert auto.fingerprint() in {one.fingerprint() for one in told.values()}
+
+
+def test_a_backbone_is_prepared_with_the_training_images() -> None:
+    data = digits("train")
+    classifier = Classifier.build("fast", "alpha-beta", data.names, 1, seed=0, widths=[16, 32])
+    before = classifier.backbone.state_dict()["stem.filters"].clone()
+    train(classifier, data, replace(SHORT, epochs=1))
+    filters = classifier.backbone.state_dict()["stem.filters"]
+    assert not torch.equal(before, filters)
+    assert torch.equal(filters, whitening(classifier.normalise(data.images[:5000])))

@@ -14,6 +14,7 @@ from functools import partial
 from torch import nn
 
 from shiftprism.backbones._arrays import load_arrays
+from shiftprism.backbones._fast import FastNet
 from shiftprism.backbones._residual import CifarResNet, ResNet18, SmallResNet
 from shiftprism.backbones._small import DigitsCNN, Projected
 from shiftprism.backbones._spectral import spectral_norm
@@ -23,6 +24,7 @@ __all__ = [
     "BACKBONES",
     "CifarResNet",
     "DigitsCNN",
+    "FastNet",
     "Projected",
     "ResNet18",
     "SmallResNet",
@@ -37,7 +39,7 @@ def _projected(name: str, channels: int = 3, features: int = 3, relu: bool = Fal
 
 
 def _spectral(
-    name: str, channels: int = 3, image_size: int = 32, coefficient: float = 3.0, **arguments: "int | str"
+    name: str, channels: int = 3, image_size: int = 32, coefficient: float = 3.0, **arguments: "int | str | bool"
 ) -> nn.Module:
     backbone = BACKBONES[name](channels=channels, **arguments)
     return spectral_norm(backbone, (channels, image_size, image_size), coefficient)
@@ -48,6 +50,8 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "digits-3d": partial(_projected, "digits", channels=1),
     "small": SmallResNet,
     "small-3d": partial(_projected, "small"),
+    "fast": FastNet,
+    "fast-3d": partial(_projected, "fast"),
     "resnet18": ResNet18,
     "resnet20": partial(CifarResNet, depth=20),
     "resnet20-3d": partial(_projected, "resnet20"),
@@ -60,10 +64,12 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "wrn-28-10": partial(WideResNet, depth=28, width=10),
     # DDU's feature extractor: its residual connections, and spectral normalisation with coefficient 3
     "small-ddu": partial(_spectral, "small", residual="ddu"),
+    "fast-ddu": partial(_spectral, "fast", residual="ddu", whiten=False),
     "wrn-16-4-ddu": partial(_spectral, "wrn-16-4", residual="ddu"),
     "wrn-28-10-ddu": partial(_spectral, "wrn-28-10", residual="ddu"),
     # SNGP's: spectral normalisation with coefficient 6 on the paper's own network
     "small-sngp": partial(_spectral, "small", coefficient=6.0),
+    "fast-sngp": partial(_spectral, "fast", coefficient=6.0, whiten=False),
     "wrn-16-4-sngp": partial(_spectral, "wrn-16-4", coefficient=6.0),
     "wrn-28-10-sngp": partial(_spectral, "wrn-28-10", coefficient=6.0),
 }

@@ -90,7 +90,7 @@ class SmallResNet(nn.Module):
         he_init(self, self.slope)
 
     def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.blocks(_rectified(self.bn1(self.conv1(images)), self.slope)).mean((2, 3))
+        features: Tensor = self.blocks(rectified(self.bn1(self.conv1(images)), self.slope)).mean((2, 3))
         return features
 
 
@@ -106,8 +106,8 @@ class _Block(nn.Module):
         self.shortcut, self.slope = shortcut, slope
 
     def forward(self, images: Tensor) -> Tensor:
-        inner = _rectified(self.bn1(self.conv1(images)), self.slope)
-        return _rectified(self.bn2(self.conv2(inner)) + self.shortcut(images), self.slope)
+        inner = rectified(self.bn1(self.conv1(images)), self.slope)
+        return rectified(self.bn2(self.conv2(inner)) + self.shortcut(images), self.slope)
 
 
 class _PaddedShortcut(nn.Module):
@@ -134,7 +134,8 @@ class PooledShortcut(nn.Module):
         return F.pad(images, (0, 0, 0, 0, 0, self.extra))
 
 
-def _rectified(maps: Tensor, slope: float) -> Tensor:
+def rectified(maps: Tensor, slope: float) -> Tensor:
+    """ReLU in place, leaking by `slope` where that is not 0."""
     return F.leaky_relu(maps, slope, inplace=True) if slope else F.relu(maps, inplace=True)
 
 

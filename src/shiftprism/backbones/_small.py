@@ -62,6 +62,11 @@ class Projected(nn.Module):
         self.linear = nn.Linear(inner, features, bias=False)
         self.activation = nn.ReLU() if relu else nn.Identity()
 
+    def prepare(self, images: Tensor) -> None:
+        """What the inner backbone takes from the training images, if anything."""
+        if inner := getattr(self.backbone, "prepare", None):
+            inner(images)
+
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.activation(self.linear(self.backbone(images)))
         return features

@@ -1,11 +1,13 @@
 """The small study behind `shiftprism demo`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 
 import torch
 
-from shiftprism.benchmark._rows import Evidence, Row, calibration_rows, detection_rows, gather
+from shiftprism.benchmark._evidence import Evidence, Source, gather
+from shiftprism.benchmark._measure import measure
+from shiftprism.benchmark._rows import Row
 from shiftprism.classifier import Classifier
 from shiftprism.datasets import load
 from shiftprism.shifts import Shift, covariate, hold_out
@@ -44,8 +46,8 @@ def digits(
                 if progress is not None:
                     progress(name, now)
 
-            train(classifier, learned, Training(**{**asdict(training), "seed": seed}), tell)
-            found = gather(head, seed, classifier, validation, test, shifts)
-            rows += detection_rows(found) + calibration_rows(found)
-            evidence.append(found)
+            train(classifier, learned, replace(training, seed=seed), tell)
+            source = Source(head, "digits", "digits", head, seed, "held-out", classifier.fingerprint()[:12])
+            evidence.append(gather(source, classifier, validation, test, shifts))
+            rows += measure(evidence[-1]).rows
     return rows, evidence

@@ -107,7 +107,7 @@ def recommend(
     known = _said(classifier, training or Dataset(images[parts[2]], numbers[parts[2]], classifier.names), batch)
     held = _said(classifier, Dataset(images[parts[1]], numbers[parts[1]], classifier.names), batch)
     inside = _said(classifier, data, batch)
-    made, left_out = _fitted(names, known, held, classifier.head, strict=scores is not None)
+    made, left_out = fitted_scores(names, known, held, classifier.head, strict=scores is not None)
     clean = {name: score(inside[0]) for name, score in made.items()}
     trials: list[Trial] = []
     for shift in covariate(data, corruptions, severities):
@@ -118,8 +118,10 @@ def recommend(
     for group in _groups(classifier.head.out_features, folds, seed):
         where = ("hidden " + " ".join(classifier.names[k] for k in group), "concept", 0)
         trials += _tried_hidden(where, group, list(made), (known, held, inside), classifier.head)
-    source = (classifier.fingerprint()[:12], versions(), commit())
-    rows = [Row("classifier", seed, *where, name, "auroc", value, n, *source) for where, name, value, n in trials]
+    recipe = classifier.recipe or {"backbone": "", "head": ""}
+    source = ("classifier", "", recipe["backbone"], recipe["head"], seed, "held-out")
+    made_by = (classifier.fingerprint()[:12], versions(), commit())
+    rows = [Row(*source, *where, name, "auroc", value, 0.0, n, *made_by) for where, name, value, n in trials]
     fit = "the training data" if training is not None else f"{len(parts[2])} of the images"
     basis = f"{len(judged)} judged images; scores fitted to {fit}, ranks from {len(parts[1])} others"
     return _ranked(rows, by, left_out, basis)
@@ -142,8 +144,8 @@ def _said(classifier: Classifier, data: Dataset, batch: int) -> Labelled:
     return outputs, data.labels
 
 
-def _fitted(
-    names: Sequence[str], known: Labelled, held: Labelled, head: Head, strict: bool
+def fitted_scores(
+    names: Sequence[str], known: Labelled, held: Labelled, head: Head | None, strict: bool
 ) -> tuple[dict[str, Score], dict[str, str]]:
     """The scores that fit this model, and what was wrong with the others (an error where they were asked for)."""
     made: dict[str, Score] = {}
@@ -181,7 +183,7 @@ def _tried_hidden(
     unseen = _narrowed(inside.rows(number[labels] < 0), keep)
     if not shown.N or not unseen.N:
         return []
-    made, _ = _fitted(names, known, held, _narrowed_head(head, keep), strict=True)
+    made, _ = fitted_scores(names, known, held, _narrowed_head(head, keep), strict=True)
     return _tried(where, made, {name: score(shown) for name, score in made.items()}, unseen)
 
 

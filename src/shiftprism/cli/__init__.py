@@ -5,7 +5,7 @@ import sys
 import typer
 
 from shiftprism import __version__
-from shiftprism.cli import calibrate, corrupt, data, demo, scores, show, train
+from shiftprism.cli import benchmark, calibrate, claims, corrupt, data, demo, report, scores, show, train
 
 app = typer.Typer(
     name="shiftprism",
@@ -21,6 +21,9 @@ app.command("corrupt")(corrupt.corrupt)
 app.command("train")(train.train)
 app.command("scores")(scores.scores)
 app.command("calibrate")(calibrate.calibrate)
+app.command("benchmark")(benchmark.benchmark)
+app.command("claims")(claims.claims)
+app.command("report")(report.report)
 
 
 def _version(asked: bool) -> None:

@@ -47,9 +47,9 @@ def demo(
         rows, evidence = benchmark.digits(heads, range(seeds), progress=tell)
     benchmark.write_rows(to / "rows.jsonl", rows)
     report.write_page(to / "report.html", "ShiftPrism on digits", _LEAD, rows, evidence)
-    for table in (report.detection_table(rows), report.calibration_table(rows)):
+    for table in (report.detection_table(report.each_shift(rows)), report.calibration_table(rows)):
         console.print(_rich(table))
-        console.print(table.note.replace("*", "bold"), style="dim", width=80)
+        console.print(table.note, style="dim", width=80)
     console.print(
         f"\nDone in {time.perf_counter() - began:.0f} s. The page: {(to / 'report.html').resolve()}", soft_wrap=True
     )
@@ -74,12 +74,13 @@ def _rich(table: "Table") -> RichTable:
     for number, name in enumerate(table.head):
         justify: Literal["left", "right"] = "left" if number < table.labels else "right"
         drawn.add_column(name.replace(" ", "\n"), justify=justify, no_wrap=True, header_style="underline")
-    before = table.body[0][: table.labels]
+    before: list[str] = []
     for number, line in enumerate(table.body):
-        if line[0] != before[0]:
+        if table.new_group(number):
             drawn.add_row()
-        shown = [line[i] if number == 0 or line[: i + 1] != before[: i + 1] else "" for i in range(table.labels - 1)]
-        cells = [f"[bold]{cell[:-2]}[/]" if cell.endswith(" *") else cell for cell in line[table.labels :]]
-        drawn.add_row(*shown, line[table.labels - 1], *cells)
-        before = line[: table.labels]
+        names = [cell.text for cell in line[: table.labels]]
+        shown = [names[i] if names[: i + 1] != before[: i + 1] else "" for i in range(table.labels - 1)]
+        cells = [f"[bold]{cell.text}[/]" if cell.bold else cell.text for cell in line[table.labels :]]
+        drawn.add_row(*shown, names[-1], *cells)
+        before = names
     return drawn

@@ -19,7 +19,7 @@ _WORDS = ("data", "backbone", "head", "preset")
 
 def _train(
     data: Annotated[str | None, typer.Option(help="A data set by name: shiftprism data list. (digits)")] = None,
-    backbone: Annotated[str | None, typer.Option(help="wrn-28-10, resnet18, resnet20, small, …  (digits)")] = None,
+    backbone: Annotated[str | None, typer.Option(help="wrn-28-10, resnet18, resnet20, fast, …  (digits)")] = None,
     head: Annotated[str | None, typer.Option(help="vanilla, alpha, beta, gsd, cosine, …  (alpha-beta)")] = None,
     preset: Annotated[str | None, typer.Option(help="Where the settings start: paper, smoke, (laptop).")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder. (runs/DATA-BACKBONE-HEAD-SEED)")] = None,

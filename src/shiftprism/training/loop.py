@@ -13,9 +13,11 @@ from shiftprism._checks import wrong
 from shiftprism.classifier import Classifier
 from shiftprism.datasets import Dataset
 from shiftprism.training.augmentation import augment
+from shiftprism.training.network import Network
+from shiftprism.training.precision import settled
 from shiftprism.training.processes import Processes, restore, share_statistics
 from shiftprism.training.settings import Training
-from shiftprism.training.state import State, load_state, save_state
+from shiftprism.training.state import State, load_state, save_state, stored_settings
 
 
 class Progress(NamedTuple):
@@ -29,26 +31,6 @@ class Progress(NamedTuple):
     accuracy: float
     """Share of right predictions in the epoch so far, on augmented images and with weights still moving."""
     images_per_second: float
-
-
-class Network(nn.Module):
-    """A classifier as the loop calls it: one forward for all it needs, so that wrappers see every parameter."""
-
-    def __init__(self, classifier: Classifier, training: Training) -> None:
-        super().__init__()
-        self.classifier = classifier
-        self.low_precision = training.precision == "bfloat16"
-        self.format = torch.channels_last if training.channels_last else torch.contiguous_format
-
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(normalised images, features, logits)."""
-        normalised = self.classifier.normalise(images).to(memory_format=self.format)
-        if self.classifier.head.needs_image_gradient:
-            normalised.requires_grad_()
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.low_precision):
-            features = self.classifier.backbone(normalised)
-        features = features.float()  # norms and angles want all their digits
-        return normalised, features, self.classifier.head(features)
 
 
 def train(
@@ -70,6 +52,9 @@ def train(
     device = together.device(classifier.mean.device)
     classifier.to(device)
     images, labels = data.images.to(device), data.labels.to(device)
+    saved = state if state is not None and state.exists() else None
+    before = stored_settings(saved).get("precision") if saved else None
+    training = settled(training, classifier, images, together, before)
     head, generator = classifier.head, torch.Generator().manual_seed(training.seed)
     groups = [{"params": list(classifier.backbone.parameters()), "weight_decay": training.weight_decay}]
     groups += head.parameter_groups(training.weight_decay)
@@ -77,7 +62,9 @@ def train(
     sgd = torch.optim.SGD(groups, lr=training.rate, momentum=training.momentum, nesterov=nesterov)
     optimizer: torch.optim.Optimizer = sgd
     moving = State(classifier, optimizer, generator)
-    history = load_state(state, moving, training) if state is not None and state.exists() else []
+    if prepare := getattr(classifier.backbone, "prepare", None):
+        prepare(classifier.normalise(images[:5000]))  # a stem that is set from the data, before a state may replace it
+    history = load_state(saved, moving, training) if saved else []
     if together.count > 1:
         share_statistics(classifier)
     network, optimizer = together.share(Network(classifier, training), optimizer)

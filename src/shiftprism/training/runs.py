@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from shiftprism.classifier import Classifier, predict
 from shiftprism.datasets import Dataset, load
 from shiftprism.training.augmentation import channel_statistics
 from shiftprism.training.loop import Progress, train
+from shiftprism.training.precision import settled
 from shiftprism.training.processes import Processes
 from shiftprism.training.settings import Training, read_settings, write_settings
 
@@ -45,20 +46,24 @@ def run(
     A folder with a state is refused unless `resume`; with `resume`, a finished run is loaded and returned as it is.
     """
     together = processes or Processes()
-    settings = {"data": data, "backbone": backbone, "head": head, **asdict(training)}
+    before = read_settings(out / "config.toml") if (out / "config.toml").exists() else {}
+    if training.precision == "auto" and before:
+        training = replace(training, precision=before.get("precision", "float32"))
     if (out / "state.safetensors").exists() and not resume:
         raise wrong("out", "a new folder", f"{out}, which holds a run,", "add --resume to go on with it")
+    names = {"data": data, "backbone": backbone, "head": head}
     if (out / "result.json").exists():
-        return _finished(out, settings)
-    if together.writes:
-        write_settings(out / "config.toml", settings)
-    together.wait()
+        return _finished(out, names | asdict(training))
     learned, _ = split(data, training, root)
     test = load(data, "test", root)
     mean, std = channel_statistics(learned.images)
     channels = learned.images.shape[1]
     classifier = Classifier.build(backbone, head, learned.names, channels, mean, std, training.seed)
     classifier.to("cuda" if torch.cuda.is_available() else "cpu")
+    training = settled(training, classifier, learned.images, together, None)
+    if together.writes:
+        write_settings(out / "config.toml", names | asdict(training))
+    together.wait()
     record = _recorder(out, tensorboard)
     history = train(classifier, learned, training, progress, out / "state.safetensors", together, record)
     outputs, _ = predict(classifier, test)

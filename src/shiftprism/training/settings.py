@@ -45,7 +45,9 @@ class Training:
     crop: int = _why(4, "Zero padding of the random crops, one offset an image; 0 for none.")
     flip: bool = _why(True, "Random horizontal flips; wrong for digits and text.")
     held_out: float = _why(0.1, "Share of the training set kept for calibrators and ranks, by class; 0 is the paper's.")
-    precision: str = _why("float32", "float32, or bfloat16 for the backbone, which some machines are faster with.")
+    precision: str = _why(
+        "float32", "float32, bfloat16 for the backbone, or auto: what is faster here, measured at the start."
+    )
     channels_last: bool = _why(True, "Keep images with channels last in memory, which convolutions are faster with.")
     compile: bool = _why(False, "torch.compile the network; it pays for long runs.")
     seed: int = _why(0, "Draws the weights, the order of the images and their augmentation.")
@@ -58,14 +60,14 @@ class Training:
         for name in ("warmup", "held_out"):
             if not 0 <= getattr(self, name) < 1:
                 raise wrong(name, "in [0, 1)", getattr(self, name), "it is a part of a whole")
-        choice("precision", self.precision, ("float32", "bfloat16"))
+        choice("precision", self.precision, ("auto", "float32", "bfloat16"))
 
 
 PRESETS: dict[str, Training] = {
     # Sec. 4: 200 epochs of SGD on all of CIFAR with cosine annealing
     "paper": Training(held_out=0.0),
-    # two CPU cores: `small` with the α-β head reached 89.65 % on CIFAR-10 at 50 s an epoch in bfloat16 (seed 0)
-    "laptop": Training(epochs=24, batch=256, rate=0.4, warmup=0.2, nesterov=True),
+    # two CPU cores, the backbone `fast`: docs/training.md has what was tried
+    "laptop": Training(epochs=12, batch=256, rate=0.4, warmup=0.2, nesterov=True, precision="auto"),
     # digits of 8 × 8: seconds; crops of one pixel, for two would cut strokes off
     "smoke": Training(epochs=15, batch=64, rate=0.2, warmup=0.1, clip=1.0, crop=1, flip=False),
 }

@@ -39,14 +39,9 @@ def save_state(path: Path, state: State, training: Training, history: list[dict[
 
 def load_state(path: Path, state: State, training: Training) -> list[dict[str, Any]]:
     """Put a saved state in place and return its history; one of other settings is refused, with what differs."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except SafetensorError as error:
-        raise wrong("resume", "a whole training state", f"{path} ({error})", "remove it to start anew") from error
-    if about.get("format") != _FORMAT:
-        raise wrong("resume", f"a state of format {_FORMAT}", str(path), "it was written by another version")
+    about = _about(path)
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     changed = difference(training, json.loads(about["training"]))
     if changed:
         advice = "resume with the settings it began with, or train into another folder"
@@ -60,6 +55,23 @@ def load_state(path: Path, state: State, training: Training) -> list[dict[str, A
     torch.set_rng_state(tensors["random"])
     history: list[dict[str, Any]] = json.loads(about["history"])
     return history
+
+
+def stored_settings(path: Path) -> dict[str, Any]:
+    """The settings a state was trained with so far."""
+    found: dict[str, Any] = json.loads(_about(path)["training"])
+    return found
+
+
+def _about(path: Path) -> dict[str, str]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            about: dict[str, str] = file.metadata() or {}
+    except SafetensorError as error:
+        raise wrong("resume", "a whole training state", f"{path} ({error})", "remove it to start anew") from error
+    if about.get("format") != _FORMAT:
+        raise wrong("resume", f"a state of format {_FORMAT}", str(path), "it was written by another version")
+    return about
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:

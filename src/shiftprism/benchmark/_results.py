@@ -1,0 +1,102 @@
+"""Rows and their values on bootstrap resamples of the images, which belong together: in memory and in a folder."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from shiftprism._checks import choice
+from shiftprism._files import write_tensors
+from shiftprism.benchmark._rows import Row, as_lines, read_rows, write_rows
+
+RESAMPLES = 200
+_FORMAT = "shiftprism-resamples-1"
+
+
+class Results(NamedTuple):
+    """Rows, and for each the value it takes on B = 200 bootstrap resamples of the images.
+
+    Resample b draws the same images for every subject, metric, model and seed, so differences over column b are paired:
+    between scores, between models, and between the corruptions of a data set, which share their images.
+
+    >>> row = Row("vanilla", "d", "b", "h", 0, "paper", "svhn", "both", 0, "g", "auroc", 0.9, 0.01, 100, "", "", "")
+    >>> results = Results.without_resamples([row])
+    >>> results.where(subject=("g", "h"), metric="auroc").resamples.shape
+    (1, 200)
+    """
+
+    rows: list[Row]
+    resamples: NDArray[np.float32]
+    """(len(rows), B)."""
+
+    @staticmethod
+    def without_resamples(rows: Sequence[Row]) -> "Results":
+        """Rows alone: value + error · z, z normal and independent for each row.
+
+        What is paired is then taken for independent, so intervals of differences are too wide rather than too narrow.
+        """
+        z = np.random.default_rng(0).standard_normal((len(rows), RESAMPLES))
+        values, errors = (np.array([getattr(row, name) for row in rows], np.float64) for name in ("value", "error"))
+        return Results(list(rows), (values[:, None] + errors[:, None] * z).astype(np.float32))
+
+    @staticmethod
+    def read(path: str | Path) -> "Results":
+        """From a folder with rows.jsonl and resamples.safetensors, or from a file of rows.
+
+        Without resamples, or with those of other rows, they are drawn as `without_resamples` says.
+        """
+        path = Path(path)
+        file = path / "rows.jsonl" if path.is_dir() else path
+        rows = read_rows(file)
+        found = stored_resamples(file)
+        return Results.without_resamples(rows) if found is None else Results(rows, found)
+
+    def write(self, folder: str | Path) -> None:
+        """rows.jsonl and resamples.safetensors, each whole or not at all, the rows last."""
+        folder = Path(folder)
+        about = {"format": _FORMAT, "rows": _digest(as_lines(self.rows).encode())}
+        tensors = {"resamples": torch.from_numpy(np.ascontiguousarray(self.resamples))}
+        write_tensors(folder / "resamples.safetensors", tensors, about)
+        write_rows(folder / "rows.jsonl", self.rows)
+
+    def where(self, **conditions: object) -> "Results":
+        """The rows whose fields have these values; a tuple, list or set stands for any of its members."""
+        for name in conditions:
+            choice("conditions", name, Row.__dataclass_fields__)
+        wanted = {name: v if isinstance(v, tuple | list | set) else (v,) for name, v in conditions.items()}
+        kept = [
+            number
+            for number, row in enumerate(self.rows)
+            if all(getattr(row, name) in values for name, values in wanted.items())
+        ]
+        return Results([self.rows[number] for number in kept], self.resamples[kept])
+
+    @staticmethod
+    def concat(parts: "Iterable[Results]") -> "Results":
+        """The rows of all parts, in order."""
+        parts = list(parts)
+        rows = [row for part in parts for row in part.rows]
+        empty = np.empty((0, RESAMPLES), np.float32)
+        return Results(rows, np.concatenate([empty, *(part.resamples for part in parts)]))
+
+
+def stored_resamples(file: Path) -> NDArray[np.float32] | None:
+    """The resamples beside a file of rows, if they are whole and belong to these very rows."""
+    try:
+        with safe_open(file.with_name("resamples.safetensors"), framework="pt") as stored:
+            about, lines = stored.metadata() or {}, file.read_bytes()
+            if about.get("format") != _FORMAT or about.get("rows") != _digest(lines):
+                return None
+            found: NDArray[np.float32] = stored.get_tensor("resamples").numpy()
+    except (SafetensorError, OSError):
+        return None
+    return found if found.shape == (lines.count(b"\n"), RESAMPLES) else None
+
+
+def _digest(lines: bytes) -> str:
+    return hashlib.sha256(lines).hexdigest()

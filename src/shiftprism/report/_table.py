@@ -1,0 +1,132 @@
+"""A table as data, and the same table as Markdown, LaTeX and CSV."""
+
+import csv
+import io
+import math
+import re
+from typing import NamedTuple
+
+NONE = "–"
+"""What stands where nothing was measured."""
+
+
+class Cell(NamedTuple):
+    """One cell: what is printed, the paper's number beside it, and what a program reads."""
+
+    text: str = NONE
+    bold: bool = False
+    paper: str = ""
+    """The paper's own number with its marks, as it prints it; empty where it has none."""
+    mean: float = math.nan
+    std: float = math.nan
+    seeds: int = 0
+    n: int = 0
+
+
+class Table(NamedTuple):
+    """The first `labels` columns name a row, the others hold numbers."""
+
+    title: str
+    note: str
+    head: list[str]
+    body: list[list[Cell]]
+    labels: int
+    group: int = 1
+    """A new group of rows begins where one of the first `group` columns changes."""
+
+    def new_group(self, row: int) -> bool:
+        """Whether a line is drawn above this row."""
+        names = [[cell.text for cell in line[: self.group]] for line in self.body[max(row - 1, 0) : row + 1]]
+        return row > 0 and names[0] != names[1]
+
+
+def names(*texts: str) -> list[Cell]:
+    """Cells that name a row."""
+    return [Cell(text) for text in texts]
+
+
+def to_markdown(table: Table) -> str:
+    """GitHub's Markdown: ours first, the paper's number in parentheses after it.
+
+    >>> print(to_markdown(Table("A", "B.", ["score", "SVHN"], [[Cell("u"), Cell("95.1", True, "99.5*")]], 1)))
+    ### A
+    <BLANKLINE>
+    | score | SVHN |
+    | :-- | --: |
+    | u | **95.1** (99.5\\*) |
+    <BLANKLINE>
+    B.
+    <BLANKLINE>
+    """
+    rule = [":--"] * table.labels + ["--:"] * (len(table.head) - table.labels)
+    lines = [_escaped(table.head), rule, *([_marked_down(cell) for cell in line] for line in table.body)]
+    drawn = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return f"### {table.title}\n\n{drawn}\n\n{_escaped([table.note])[0]}\n"
+
+
+def to_latex(table: Table) -> str:
+    """A `table*` that needs the package booktabs (and xcolor, for the paper's numbers in grey)."""
+    columns = "l" * table.labels + "r" * (len(table.head) - table.labels)
+    lines = [" & ".join(map(_tex, table.head)) + r" \\", r"\midrule"]
+    for number, line in enumerate(table.body):
+        lines += [r"\midrule"] if table.new_group(number) else []
+        lines.append(" & ".join(map(_tex_cell, line)) + r" \\")
+    body = "\n".join(lines)
+    return (
+        "\\begin{table*}\n\\centering\n\\resizebox{\\linewidth}{!}{%\n"
+        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}}}\n"
+        f"\\caption{{\\textbf{{{_tex(table.title)}}} {_tex(table.note)}}}\n\\end{{table*}}\n"
+    )
+
+
+def to_csv(table: Table) -> str:
+    """One line a cell: the names, the column, then text, mean, std, seeds, n, bold and the paper's number."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([*table.head[: table.labels], "column", "mean", "std", "seeds", "n", "bold", "paper", "text"])
+    for line in table.body:
+        own = [cell.text for cell in line[: table.labels]]
+        for column, cell in zip(table.head[table.labels :], line[table.labels :], strict=True):
+            if cell.text != NONE or cell.paper:
+                numbers = ["" if math.isnan(value) else repr(value) for value in (cell.mean, cell.std)]
+                counts = [cell.seeds or "", cell.n or ""]
+                writer.writerow([*own, column, *numbers, *counts, int(cell.bold), cell.paper, cell.text])
+    return file.getvalue()
+
+
+def _marked_down(cell: Cell) -> str:
+    text, paper = _escaped([cell.text, cell.paper])
+    own = f"**{text}**" if cell.bold else text
+    return f"{own} ({paper})" if paper else own
+
+
+def _escaped(texts: list[str]) -> list[str]:
+    return [re.sub(r"([|*_])", r"\\\1", text) for text in texts]
+
+
+def _tex_cell(cell: Cell) -> str:
+    own = rf"\textbf{{{_tex(cell.text)}}}" if cell.bold else _tex(cell.text)
+    return rf"{own} \textcolor{{gray}}{{({_tex(cell.paper)})}}" if cell.paper else own
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(letter, letter) for letter in text)
+
+
+_TEX = {letter: "\\" + letter for letter in "%_&#${}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "–": "--",
+    "†": r"$\dagger$",
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "<": r"$<$",
+    ">": r"$>$",
+    "−": r"$-$",
+    "×": r"$\times$",
+    "→": r"$\to$",
+}

@@ -1,0 +1,341 @@
+"""The grid: whole, gone on with after a kill, mended after damage, refused where settings differ, spread out."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from shiftprism import Classifier
+from shiftprism.benchmark import Plan, Results, Row, collect, evidence, make_plan, study
+from shiftprism.benchmark._cells import run_cell
+from shiftprism.benchmark._plan import Cell, cells
+from shiftprism.benchmark._suites import by_mean_image, home, photographs, shifts
+from shiftprism.calibrators import Temperature, cross_validate
+from shiftprism.datasets import Dataset
+from shiftprism.metrics import ece, nll
+from shiftprism.outputs import Outputs
+from shiftprism.scores import SCORES
+
+SMALL: dict[str, Any] = {
+    "models": ["vanilla:2", "alpha-beta", "ensemble"],
+    "seeds": 1,
+    "scores": ["g", "u", "msp", "knn", "fisher"],
+    "calibrators": ["temperature", "alpha-beta"],
+    "corruptions": ["motion_blur"],
+    "settings": {"epochs": 2},
+}
+
+
+def small(**changes: Any) -> Plan:
+    return make_plan("digits", **(SMALL | changes))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("grid")
+    told: list[float] = []
+    outcome = study(small(), out, tell=lambda share, text: told.append(share), command="shiftprism benchmark …")
+    assert outcome.failed == {}
+    assert outcome.notes == []
+    assert told == sorted(told)
+    assert 0 <= told[0] <= told[-1] <= 1
+    return out
+
+
+def untimed(rows: list[Row]) -> list[Row]:
+    """Rows without what may differ between two runs of the same: the clock and the commit."""
+    return [replace(row, commit="") for row in rows if row.metric != "seconds"]
+
+
+def same(one: Path, other: Path) -> None:
+    first, second = (Results.read(folder) for folder in (one, other))
+    assert untimed(first.rows) == untimed(second.rows)
+    kept = [number for number, row in enumerate(first.rows) if row.metric != "seconds"]
+    assert np.array_equal(first.resamples[kept], second.resamples[kept])
+
+
+def test_the_grid_is_whole(whole: Path) -> None:
+    rows = Results.read(whole).rows
+    assert {(row.model, row.seed) for row in rows} == {
+        ("pixels", 0),
+        ("vanilla", 0),
+        ("vanilla", 1),
+        ("alpha-beta", 0),
+        ("ensemble", 0),
+    }
+    assert {(row.shift, row.severity) for row in rows if row.subject == "u" and row.metric == "auroc"} == {
+        *(("motion_blur", severity) for severity in range(6)),
+        *(("concept-splits", severity) for severity in range(4)),
+        ("corrupted", 0),
+        ("unseen digits", 0),
+        ("photographs", 0),
+    }
+    assert {row.protocol for row in rows if row.model != "pixels"} == {"held-out"}
+    assert {row.subject for row in rows if row.metric == "median" and row.model == "alpha-beta"} == {
+        *("norm", "alpha", "beta"),
+    }
+    histogram = {row.shift: row.value for row in rows if row.subject == "histogram"}
+    assert histogram["unseen digits"] < 0.2 < histogram["photographs"]
+    parameters = {row.model: row.value for row in rows if row.metric == "parameters"}
+    assert parameters["alpha-beta"] - parameters["vanilla"] == 2 * 65
+    asked = json.loads((whole / "suite.json").read_text())
+    assert asked["plan"]["models"] == {"vanilla": 2, "alpha-beta": 1, "ensemble": 1}
+    assert asked["command"] == "shiftprism benchmark …"
+    counts = json.loads((whole / "pixels.json").read_text())["digits"]
+    assert np.array(counts["photographs"]).sum() == 1000 * 64
+
+
+def test_pixel_distances_are_total_variation(whole: Path) -> None:
+    counts = json.loads((whole / "pixels.json").read_text())["digits"]
+    one, other = (np.array(counts[name][0], float) for name in ("digits", "unseen digits"))
+    expected = 0.5 * np.abs(one / one.sum() - other / other.sum()).sum()
+    (row,) = Results.read(whole).where(subject="histogram", shift="unseen digits").rows
+    assert row.value == pytest.approx(expected)
+    assert 0 < row.error < 0.05
+
+
+def test_an_ensemble_is_the_mean_of_its_members(whole: Path) -> None:
+    members = [evidence(whole, "vanilla", seed).clean.logits.softmax(1) for seed in (0, 1)]
+    found = evidence(whole, "ensemble")
+    assert torch.allclose(found.clean.logits.exp(), (members[0] + members[1]) / 2, atol=1e-6)
+    rows = Results.read(whole).where(model="ensemble").rows
+    assert {row.subject for row in rows if row.metric == "auroc"} == {"msp"}  # logits alone have no norm
+
+
+def test_evidence_comes_from_the_folder(whole: Path) -> None:
+    found = evidence(whole, "alpha-beta", most=50)
+    assert (found.model, found.seed, found.source.data, found.clean.N) == ("alpha-beta", 0, "digits", 50)
+    assert set(found.calibrators) == {"temperature", "alpha-beta"}
+    assert len(found.shifted) == 5 + 3 + 2
+    shift, outputs, labels = found.shifted[0]
+    assert outputs.N == len(labels) == 50
+    assert torch.equal(shift.make().labels[:50], labels)
+    with pytest.raises(FileNotFoundError, match="has no outputs of duq, seed any, data any; it has digits-alpha"):
+        evidence(whole, "duq")
+
+
+def test_a_second_command_computes_nothing(whole: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in whole.glob("cells/*/rows.jsonl")}
+    outcome = study(small(), whole)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert len(outcome.results.rows) == len(Results.read(whole).rows)
+
+
+def test_a_broken_last_line_and_lost_resamples_are_mended(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "copy"
+    shutil.copytree(whole, out)
+    rows = out / "cells/digits-vanilla-0/rows.jsonl"
+    rows.write_text(rows.read_text()[:-40])
+    resamples = out / "cells/digits-vanilla-1/resamples.safetensors"
+    resamples.write_bytes(resamples.read_bytes()[:-1000])
+    stored = (out / "cells/digits-vanilla-0/outputs/clean-0.safetensors").stat().st_mtime_ns
+    outcome = study(small(), out)
+    assert len(outcome.notes) == 2
+    assert all("made anew from its stored outputs" in note for note in outcome.notes)
+    assert outcome.notes[0].startswith("digits-vanilla-0: Expected `path` to be a file of benchmark rows but got line ")
+    assert (out / "cells/digits-vanilla-0/outputs/clean-0.safetensors").stat().st_mtime_ns == stored
+    same(whole, out)
+
+
+def test_other_settings_are_refused_and_more_models_are_added(whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"Expected `out` .* with images 100 for 0; epochs 3 for 2; repeat"):
+        study(small(images=100, settings={"epochs": 3}), whole)
+    out = tmp_path / "copy"
+    shutil.copytree(whole, out)
+    outcome = study(small(models=["gsd"]), out)
+    assert {row.model for row in outcome.results.rows} == {"pixels", "vanilla", "alpha-beta", "ensemble", "gsd"}
+
+
+def test_a_failing_cell_does_not_stop_the_others(tmp_path: Path) -> None:
+    def fails(cell: Cell, threads: int) -> Results:
+        if cell.model == "vanilla":
+            raise RuntimeError("no luck")
+        return run_cell(cell, threads)
+
+    outcome = study(small(models=["vanilla", "ensemble", "gsd"]), tmp_path, work=fails)
+    assert set(outcome.failed) == {"digits-vanilla-0", "digits-ensemble-0"}
+    assert outcome.failed["digits-vanilla-0"].startswith("no luck")
+    assert "no digits-vanilla-0 in" in outcome.failed["digits-ensemble-0"]
+    assert "Traceback" in (tmp_path / "cells/digits-vanilla-0/error.txt").read_text()
+    assert {row.model for row in outcome.results.rows} == {"pixels", "gsd"}
+
+
+def test_a_given_model_is_measured_by_the_papers_protocol(whole: Path, tmp_path: Path) -> None:
+    """A saved classifier without a config was trained on everything: calibrators are cross-validated on test images."""
+    model = tmp_path / "mine"
+    Classifier.load(whole / "cells/digits-vanilla-0/run").save(model)
+    changes: dict[str, Any] = {"models": None, "runs": [f"mine={model}"], "scores": ["g", "knn"], "images": 100}
+    plan = small(**changes)
+    assert [cell.key for cell in cells(plan, tmp_path)] == ["digits-pixels-0", "digits-mine-0"]
+    results = study(plan, tmp_path / "out").results
+    rows = results.where(model="mine").rows
+    assert {(row.protocol, row.backbone, row.head) for row in rows} == {("paper", "digits", "vanilla")}
+    assert {row.n for row in rows if row.severity and row.metric == "auroc"} == {100}
+    clean, labels = Outputs.load(tmp_path / "out/cells/digits-mine-0/outputs/clean-0.safetensors")
+    assert labels is not None
+    crossed = torch.softmax(cross_validate(Temperature, clean, labels).double(), 1)
+    (found,) = results.where(shift="clean", subject="temperature", metric="ece").rows
+    assert found.value == ece(crossed, labels)
+    blurred, truth = Outputs.load(tmp_path / "out/cells/digits-mine-0/outputs/motion_blur-2.safetensors")
+    whole_fit = torch.softmax(Temperature.fit(clean, labels)(blurred).double(), 1)
+    (found,) = results.where(shift="motion_blur", severity=2, subject="temperature", metric="nll").rows
+    assert truth is not None
+    assert found.value == pytest.approx(nll(whole_fit, truth), rel=1e-5)
+
+
+def test_own_images_get_the_same_ladder(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for folder, names in {"mine": "abcdef", "far": "xy"}.items():
+        for number, name in enumerate(names):
+            (tmp_path / folder / name).mkdir(parents=True)
+            for i in range(20):
+                pixels = rng.integers(0, 40, (8, 8)) + 30 * number
+                Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / folder / name / f"{i}.png")
+    options: dict[str, Any] = {"backbone": "digits", "preset": "smoke", "far": str(tmp_path / "far")}
+    plan = make_plan(None, str(tmp_path / "mine"), **(SMALL | {"models": ["vanilla"]} | options))
+    assert home(plan, plan.data[0], tmp_path / "out").load("train").names == ("a", "b", "c", "d", "f")
+    found = shifts(replace(plan, hold_out=("a", "c")), plan.data[0], tmp_path / "other")
+    assert [(one.name, one.kind, one.severity) for one in found[:4]] == [
+        ("unseen classes", "concept", 0),
+        ("far", "both", 0),
+        ("concept-splits", "concept", 1),
+        ("concept-splits", "concept", 2),
+    ]
+    outcome = study(plan, tmp_path / "out")
+    assert outcome.failed == {}
+    assert {row.data for row in outcome.results.rows} == {"mine"}
+    assert {"unseen classes", "far", "motion_blur", "corrupted"} <= {row.shift for row in outcome.results.rows}
+
+
+def test_the_ladder_by_looks() -> None:
+    """Mean images: b is a with a little of c, c is the opposite of a."""
+    a = torch.zeros(1, 1, 4, 4, dtype=torch.uint8)
+    a[..., :2] = 200
+    b, c = a.clone(), 200 - a
+    b[..., 3] = 90
+    known = Dataset(a, torch.tensor([0]), ("a",))
+    unseen = Dataset(torch.cat([c, b]), torch.tensor([0, 1]), ("c", "b"))
+    assert by_mean_image(known, unseen) == {0: ("c",), 1: ("b",)}
+    assert photographs().images.double().std() > 20
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"suite": None}, "Expected `suite` to be one of digits, paper but got nothing; or give your own images"),
+        ({"suite": "mnist"}, "Expected `suite` to be one of digits, paper but got 'mnist'"),
+        ({"models": ["resnet"]}, "Expected `models` to be one of alpha, .* but got 'resnet'"),
+        ({"models": ["ddu"]}, "but got ddu, which needs the backbone digits-ddu; leave it out, or take small, fast"),
+        ({"models": ["duq:no"]}, "Expected `models` to be names, or name:seeds but got duq:no"),
+        ({"models": ["ensemble"]}, "Expected `models` to be with vanilla where there is an ensemble"),
+        ({"scores": ["ouija"]}, "Expected `scores` to be one of .* but got 'ouija'"),
+        ({"calibrators": ["x"]}, "Expected `calibrators` to be one of"),
+        ({"corruptions": ["rain"]}, "Expected `corruptions` to be one of"),
+        ({"images": 3}, "Expected `images` to be 0 for all, or at least 10 but got 3"),
+        ({"settings": {"epoch": 3}}, "Expected `config` to be made of epochs, .* but got epoch"),
+        ({"runs": ["nowhere"]}, "Expected `runs` to be folders of trained models but got nowhere without model.json"),
+        ({"data": "cifar10"}, "Expected `data` to be left out with the suite digits"),
+    ],
+)
+def test_wrong_words_are_refused_before_any_work(words: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_plan(**({"suite": "digits"} | words))
+
+
+def test_models_keep_their_own_settings() -> None:
+    plan = make_plan("paper", "cifar10", settings={"epochs": 7})
+    assert plan.backbone == "fast"
+    assert plan.models["vanilla"] == 3
+    assert plan.models["sngp"] == 1
+    assert plan.training("duq", 4).rate == 0.1
+    assert plan.training("odin", 4).clip == 1
+    assert (plan.training("vanilla", 4).seed, plan.training("vanilla", 4).epochs) == (4, 7)
+    assert make_plan("paper", preset="paper").backbone == "wrn-28-10"
+
+
+_COMMAND = """
+import sys, torch
+from shiftprism.benchmark import make_plan, study
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    outcome = study(make_plan("digits", **{options!r}), sys.argv[1], jobs={jobs})
+    assert not outcome.failed, outcome.failed
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_killed_at_any_point_the_same_command_ends_with_the_same_rows(whole: Path, tmp_path: Path, jobs: int) -> None:
+    """SIGKILL when the third shifted set, the first epoch, the first outputs and the first rows have been written."""
+    program, out = tmp_path / "command.py", tmp_path / "out"
+    program.write_text(_COMMAND.format(options=SMALL, jobs=jobs))
+    signs = ("shifted/digits/*", "cells/*/run/metrics.jsonl", "cells/*/outputs/*", "cells/digits-v*/rows.jsonl")
+    for pattern, count in zip(signs, (3, 1, 4, 1), strict=True):
+        process = subprocess.Popen([sys.executable, str(program), str(out)], start_new_session=True)
+        while len(list(out.glob(pattern))) < count and process.poll() is None:
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert not (out / "rows.jsonl").exists()
+    subprocess.run([sys.executable, str(program), str(out)], check=True)
+    same(whole, out)
+
+
+@pytest.mark.slow
+def test_a_killed_process_of_the_pool_costs_nothing_but_time(whole: Path, tmp_path: Path) -> None:
+    def dies_once(cell: Cell, threads: int) -> Results:
+        mark = Path(cell.out) / "died"
+        if cell.key == "digits-alpha-beta-0" and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run_cell(cell, threads)
+
+    outcome = study(small(), tmp_path, jobs=2, work=dies_once)
+    assert (tmp_path / "died").exists()
+    assert outcome.failed == {}
+    same(whole, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning", "ignore::DeprecationWarning")
+def test_a_ray_cluster_gives_the_same_rows_though_a_worker_is_killed(whole: Path, tmp_path: Path) -> None:
+    if "SHIFTPRISM_NO_SKIP" not in os.environ:
+        pytest.importorskip("ray", reason='no ray: pip install "shiftprism[cluster]"')
+    import ray
+
+    def dies_once(cell: Cell, threads: int) -> Results:
+        mark = Path(cell.out) / "died"
+        if cell.key == "digits-alpha-beta-0" and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run_cell(cell, threads)
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        outcome = study(small(), tmp_path, cluster="local", work=dies_once)
+    finally:
+        ray.shutdown()
+    assert (tmp_path / "died").exists()
+    assert outcome.failed == {}
+    same(whole, tmp_path)
+    assert collect(tmp_path).rows == Results.read(tmp_path).rows
+
+
+def test_every_score_has_a_row(tmp_path: Path) -> None:
+    """With all scores: those that a head cannot serve are named in cell.json, none is lost."""
+    study(small(models=["vanilla"], scores=None, calibrators=["temperature"], images=50), tmp_path)
+    rows = collect(tmp_path).where(model="vanilla", metric="auroc").rows
+    left_out = json.loads((tmp_path / "cells/digits-vanilla-0/cell.json").read_text())["left_out"]
+    assert {row.subject for row in rows} == set(SCORES) - set(left_out)
+    assert set(left_out) == {"kernel"}

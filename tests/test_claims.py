@@ -1,0 +1,200 @@
+"""Claims: what was made to hold holds, what was made false is contradicted, what is not there is not measured."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from rows_examples import made_results, paper_results, row
+from shiftprism import claims
+from shiftprism.benchmark import Results, Row
+from shiftprism.claims import CLAIMS, Finding, judge
+from shiftprism.cli import app
+
+
+def by_name(results: Results) -> dict[str, Finding]:
+    return {one.claim.name: one for one in judge(results)}
+
+
+def changed(results: Results, change: "dict[tuple[str, str, str], float]", shifts: str = "") -> Results:
+    """Other values for (model, subject, metric), on the shifts named or on all, with the resamples moved along."""
+    rows, resamples = list[Row](), results.resamples.copy()
+    for i, one in enumerate(results.rows):
+        value = change.get((one.model, one.subject, one.metric))
+        if value is not None and shifts in ("", one.shift):
+            resamples[i] += np.float32(value - one.value)
+            one = replace(one, value=value)
+        rows.append(one)
+    return Results(rows, resamples)
+
+
+def test_names_are_distinct_and_every_claim_has_its_place() -> None:
+    assert len({claim.name for claim in CLAIMS}) == len(CLAIMS) >= 28
+    assert all(claim.place and claim.sentence.endswith((".", ".)")) for claim in CLAIMS)
+
+
+@pytest.mark.parametrize(
+    "names", [("cifar10", "cifar100", "svhn"), ("digits", "unseen digits", "photographs"), ("mine", "new", "factory")]
+)
+def test_all_that_was_made_to_hold_holds_whatever_the_data_are_called(names: tuple[str, str, str]) -> None:
+    found = judge(made_results(3, *names))
+    assert {one.claim.name: one.verdict for one in found} == {claim.name: "holds" for claim in CLAIMS}
+    assert all(one.data == names[0] for one in found)
+    assert "few seeds (3)" in found[0].note
+
+
+def test_no_claim_contradicts_the_numbers_of_the_paper_itself() -> None:
+    found = judge(paper_results())
+    assert [f"{one.data} {one.claim.name}: {one.note}" for one in found if "contradicted" in one.note] == []
+    held = {(one.data, one.claim.name) for one in found if one.verdict == "holds"}
+    detection = {"grows-with-corruption", "grows-with-concept", "g-sees-covariate", "h-sees-concept", "h-sees-splits"}
+    models = {"beta-raises-g", "alpha-raises-h", "u-best-far", "beats-vanilla-msp", "u-best-of-alpha-beta"}
+    assert {("cifar10", name) for name in detection | models | {"clean-ece"}} <= held
+    assert ("cifar100", "clean-ece") in held
+
+
+def test_the_papers_exception_is_told() -> None:
+    (found,) = [one for one in judge(paper_results()) if (one.data, one.claim.name) == ("cifar10", "g-sees-covariate")]
+    assert found.verdict == "holds"
+    assert "2 of 3 hold by themselves, against it: shot noise −1.1" in found.note
+    assert [line.name for line in found.evidence] == ["mean of 3", "motion blur", "zoom blur", "shot noise"]
+    g, h = [64.78, 73.21, 87.01, 90.63, 94.55], [68.62, 76.47, 87.26, 90.00, 93.42]  # Table 7, α-β
+    assert found.evidence[3].value == pytest.approx((sum(g) - sum(h)) / 500)
+
+
+def test_what_points_the_other_way_is_contradicted() -> None:
+    found = by_name(changed(made_results(), {("alpha-beta", "g", "auroc"): 0.55}))
+    assert found["g-sees-covariate"].verdict == "does not hold"
+    assert found["g-sees-covariate"].note.startswith("contradicted: mean of 4 −")
+    assert found["beta-raises-g"].verdict == "does not hold"
+    assert found["h-sees-concept"].verdict == "holds"
+
+
+def test_what_is_within_noise_is_not_shown_and_not_contradicted() -> None:
+    alike = [
+        row(model, "motion_blur", severity, "u", value=0.8 + 0.001 * seed, seed=seed, error=0.01)
+        for model in ("beta", "alpha-beta")
+        for severity in range(1, 6)
+        for seed in range(5)
+    ]
+    found = by_name(Results.without_resamples(alike))["beats-beta-motion-blur"]
+    assert (found.verdict, found.note) == ("does not hold", "not shown: the interval includes 0")
+
+
+def test_a_claim_of_not_worse_has_a_margin() -> None:
+    ours, theirs = ("alpha-beta", "alpha-beta", "ece"), ("vanilla", "temperature", "ece")
+    for by, verdict in ((0.0015, "holds"), (0.004, "does not hold"), (-0.004, "holds")):
+        found = by_name(changed(made_results(), {ours: 0.01 + by, theirs: 0.01}, "clean"))["clean-ece"]
+        assert found.verdict == verdict
+        assert found.evidence[0].value == pytest.approx(-by)
+
+
+def test_time_is_compared_as_a_share() -> None:
+    seconds = {"vanilla": 100.0, "alpha-beta": 120.0}
+    rows = [
+        row(model, "clean", 0, "training", "seconds", value + seed, seed, "none")
+        for model, value in seconds.items()
+        for seed in range(3)
+    ]
+    found = by_name(Results.without_resamples(rows))["training-time"]
+    assert found.verdict == "does not hold"
+    assert found.evidence[0].value == pytest.approx(-20 / 101)
+
+
+def test_one_changed_prediction_is_one_too_many() -> None:
+    found = by_name(changed(made_results(), {("alpha-beta", "alpha-beta", "predictions_changed"): 1e-4}, "corrupted"))
+    assert found["calibration-keeps-predictions"].verdict == "does not hold"
+    assert found["calibration-keeps-scores"].verdict == "holds"
+
+
+def test_best_means_better_than_each_rival() -> None:
+    results = made_results()
+    rival = [
+        replace(one, model="odin", subject="max_cosine", value=min(one.value + 0.02, 1.0))
+        for one in results.where(model="alpha-beta", subject="u", metric="auroc", severity=0).rows
+    ]
+    with_rival = Results.concat(
+        [results, Results.without_resamples([replace(one, weights=one.model) for one in rival])]
+    )
+    found = by_name(with_rival)
+    assert found["u-best-corrupted"].verdict == "does not hold"
+    assert "contradicted: corrupted: over odin max_cosine −2.0" in found["u-best-corrupted"].note
+    assert found["u-best-corrupted"].short[0].name == "corrupted: over odin max_cosine"
+    assert "vanilla gmm" in found["u-best-far"].note  # a rival that was not measured
+
+
+def test_a_part_that_is_missing_is_not_taken_for_granted() -> None:
+    found = by_name(made_results().where(model=("vanilla", "alpha", "alpha-beta")))
+    assert found["variants-beat-vanilla-splits"].verdict == "not measured"
+    assert "no rows of beta" in found["variants-beat-vanilla-splits"].note
+    assert len(found["variants-beat-vanilla-splits"].evidence) == 2
+    assert found["beats-beta-motion-blur"] == Finding(
+        found["beats-beta-motion-blur"].claim, "not measured", [], "no rows of beta u", "cifar10"
+    )
+
+
+def test_one_seed_is_said_to_be_one() -> None:
+    found = by_name(made_results(1))
+    assert "one seed" in found["g-sees-covariate"].note
+    assert found["pixel-histograms"].note == "distances: cifar100 0.050, svhn 0.300"  # no training in it
+
+
+def test_scope_follows_what_the_paper_can_support() -> None:
+    found = by_name(made_results(3, "cifar100", "cifar10", "svhn"))
+    assert found["u-best-concept"].note == "the paper makes no such claim for cifar100"
+    assert "without cifar10" in found["beats-vanilla-msp"].note
+    assert [line.name.split(":")[0] for line in found["beats-vanilla-msp"].evidence[1:]] == ["corrupted", "svhn"]
+
+
+def test_findings_of_two_protocols_are_kept_apart() -> None:
+    results = made_results(1)
+    paper = Results([replace(one, protocol="paper") for one in results.rows], results.resamples)
+    found = judge(Results.concat([results, paper]))
+    assert list(dict.fromkeys(one.data for one in found)) == ["cifar10", "cifar10 (paper protocol)"]
+    assert len(found) == 2 * len(CLAIMS)
+
+
+def test_findings_survive_the_file(tmp_path: Path) -> None:
+    found = judge(made_results(2))
+    claims.write(tmp_path / "claims.json", found)
+    assert claims.read(tmp_path / "claims.json") == found
+    told = json.loads((tmp_path / "claims.json").read_text(encoding="utf-8"))
+    assert {"claim", "sentence", "place", "data", "verdict", "note", "evidence"} == set(told[0])
+    (tmp_path / "claims.json").write_text('[{"claim": "no-such-claim"}]', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"Expected `path` to be a file of findings .*no-such-claim"):
+        claims.read(tmp_path / "claims.json")
+
+
+def test_no_rows_are_an_error() -> None:
+    with pytest.raises(ValueError, match="Expected `results` to be rows of a benchmark"):
+        judge(Results.without_resamples([]))
+
+
+def test_the_command_prints_them(tmp_path: Path) -> None:
+    made_results(2).where(model=("vanilla", "alpha-beta")).write(tmp_path)
+    run = CliRunner().invoke(app, ["claims", str(tmp_path)])
+    assert run.exit_code == 0, run.output
+    assert "✓ holds" in run.output
+    assert "· not measured: beats-beta-motion-blur (no rows of beta u)" in run.output
+    run = CliRunner().invoke(app, ["claims", str(tmp_path / "rows.jsonl"), "--format", "json"])
+    assert [one["verdict"] for one in json.loads(run.output)] == [
+        one.verdict for one in judge(Results.read(tmp_path / "rows.jsonl"))
+    ]
+    run = CliRunner().invoke(app, ["claims", str(tmp_path), "--format", "md"])
+    lines = [line for line in run.output.splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + len(CLAIMS)
+    assert {line.count(" | ") for line in lines} == {3}
+    every = CliRunner().invoke(app, ["claims", str(tmp_path), "--evidence"]).output
+    assert every.count("zoom blur") > 3
+
+
+def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
+    run = CliRunner().invoke(app, ["claims", str(tmp_path)])
+    assert isinstance(run.exception, ValueError)
+    assert "a folder with rows.jsonl" in str(run.exception)
+    (tmp_path / "rows.jsonl").write_text("{}\n", encoding="utf-8")
+    run = CliRunner().invoke(app, ["claims", str(tmp_path)])
+    assert "line 1" in str(run.exception)

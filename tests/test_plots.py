@@ -1,0 +1,244 @@
+"""Figures show the numbers they are given, and read as text on paper, on a light page and on a dark one."""
+
+import re
+import xml.etree.ElementTree as tree
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from evidence_examples import made_evidence
+from rows_examples import made_results, row
+from shiftprism import metrics, plots
+from shiftprism.benchmark import Evidence, Results
+from shiftprism.scores import SCORES
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return made_results()
+
+
+@pytest.fixture(scope="module")
+def evidence() -> list[Evidence]:
+    return [made_evidence("vanilla"), made_evidence("alpha-beta")]
+
+
+def line(axis: Axes, name: str) -> tuple["np.ndarray[tuple[int], np.dtype[np.float64]]", ...]:
+    (found,) = [each for each in axis.get_lines() if str(each.get_label()).startswith(name)]
+    return np.asarray(found.get_xdata()), np.asarray(found.get_ydata())
+
+
+def titles(figure: Figure) -> list[str]:
+    return [axis.get_title() for axis in figure.axes]
+
+
+def check_svg(figure: Figure) -> None:
+    """Whole XML, words as text, the page's ink, nothing from outside."""
+    text = plots.svg(figure, "name")
+    found = tree.fromstring(text)
+    assert len(found.findall(".//{http://www.w3.org/2000/svg}text")) > 5
+    assert "currentColor" in text
+    assert "#010203" not in text
+    assert not re.search(r'(href|src)="(?!#|data:image/png)', text)
+    ids = set(re.findall(r'\bid="([^"]+)"', text))
+    assert not ids & set(re.findall(r'\bid="([^"]+)"', plots.svg(figure, "another")))
+
+
+def test_severity_curves_show_means_and_deviations_of_the_rows(results: Results) -> None:
+    figure = plots.severity_curves(results.rows, ["motion_blur"])
+    assert titles(figure)[0] == "vanilla: motion blur"
+    assert titles(figure)[-2:] == ["α-β: motion blur", "U: motion blur"]
+    assert len(figure.axes) == 5
+    wanted = [
+        [
+            r.value
+            for r in results.where(model="vanilla", shift="motion_blur", severity=s, subject="h", metric="auroc").rows
+        ]
+        for s in range(1, 6)
+    ]
+    x, y = line(figure.axes[0], "h")
+    assert x.tolist() == [1, 2, 3, 4, 5]
+    assert y == pytest.approx([fmean(values) for values in wanted])
+    top = figure.axes[0].collections[1].get_paths()[0].vertices  # the band of h
+    assert np.max(np.asarray(top)[:, 1]) == pytest.approx(max(fmean(v) + stdev(v) for v in wanted))
+    assert line(figure.axes[4], "U, α-β")[1] == pytest.approx(
+        [
+            fmean(r.value for r in results.where(model="alpha-beta", shift="motion_blur", severity=s, subject="u").rows)
+            for s in range(1, 6)
+        ]
+    )
+    check_svg(figure)
+
+
+def test_a_single_seed_has_the_band_of_its_images() -> None:
+    rows = [row("vanilla", "fog", s, score, "auroc", 0.6, error=0.03) for s in (1, 2) for score in "ghu"]
+    vertices = np.asarray(plots.severity_curves(rows, ["fog"]).axes[0].collections[0].get_paths()[0].vertices)
+    assert (vertices[:, 1].min(), vertices[:, 1].max()) == pytest.approx((0.57, 0.63))
+
+
+def test_what_was_not_measured_is_not_drawn() -> None:
+    rows = [row("vanilla", "fog", s, "g", "auroc", 0.6) for s in (1, 2, 3)]
+    figure = plots.severity_curves(rows, ["fog"])
+    assert len(line(figure.axes[0], "h")[0]) == 0
+    check_svg(figure)
+    with pytest.raises(ValueError, match="AUROC of u at several severities"):
+        plots.severity_overview(rows)
+    with pytest.raises(ValueError, match=r"medians of α, β or \|f\| of alpha-beta"):
+        plots.scale_curves(rows)
+
+
+def test_the_overview_has_a_panel_for_every_ladder_and_one_scale(results: Results) -> None:
+    figure = plots.severity_overview(results.rows)
+    assert titles(figure) == ["shot noise", "motion blur", "zoom blur", "fog", "concept-splits"]
+    assert len({axis.get_ylim() for axis in figure.axes}) == 1
+    assert len(line(figure.axes[-1], "vanilla")[0]) == 10
+    markers = {drawn.get_marker() for drawn in figure.axes[0].get_lines()} - {None, "None"}
+    assert len(markers) == 4  # told apart without colour
+    check_svg(figure)
+
+
+def test_scales_begin_at_the_clean_median() -> None:
+    def median(shift: str, severity: int, value: float, kind: str, scale: str = "alpha") -> object:
+        return row("alpha-beta", shift, severity, scale, "median", value, kind=kind)
+
+    rows: list[object] = [median("clean", 0, 0.2, "none"), median("svhn", 0, 0.9, "both")]
+    rows += [median("fog", severity, 0.2 + 0.1 * severity, "covariate") for severity in (1, 2, 3, 4, 5)]
+    figure = plots.scale_curves(rows)  # type: ignore[arg-type]
+    x, y = line(figure.axes[0], "fog")
+    assert x == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
+    assert y == pytest.approx([0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
+    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["clean", "½", "1", "svhn"]
+    assert titles(figure) == ["median of α"]
+    check_svg(figure)
+
+
+def test_the_area_under_a_drawn_roc_is_its_auroc(evidence: list[Evidence]) -> None:
+    figure = plots.roc_curves(evidence, ("g", "h", "msp"))
+    assert titles(figure)[0] == "vanilla: unseen digits"
+    (unseen,) = [outputs for shift, outputs, _ in evidence[1].shifted if shift.name == "unseen digits"]
+    for score in ("g", "h", "msp"):
+        x, y = line(figure.axes[4], score)
+        exact = metrics.auroc(SCORES[score](evidence[1].clean), SCORES[score](unseen))
+        assert float(np.trapezoid(y, x)) == pytest.approx(exact, abs=0.003)
+    check_svg(figure)
+
+
+def test_a_figure_takes_few_sets_and_the_severest(evidence: list[Evidence]) -> None:
+    assert list(plots.groups(evidence[0])) == [
+        "clean",
+        "unseen digits",
+        "photographs",
+        "motion blur 5",
+        "gaussian noise 5",
+    ]
+    assert list(plots.groups(evidence[0], most=3)) == ["clean", "unseen digits", "motion blur 5"]
+    assert plots.groups(evidence[0])["clean"] is evidence[0].clean
+
+
+def test_reliability_tells_the_ece_before_and_after(evidence: list[Evidence]) -> None:
+    figure = plots.reliability_diagrams(evidence)
+    assert titles(figure) == ["vanilla: clean", "vanilla: corrupted", "α-β: clean", "α-β: corrupted"]
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    shown = [text.get_text() for text in legend.get_texts()]
+    p = torch.softmax(evidence[0].clean.logits.double(), 1)
+    assert shown[0] == f"uncalibrated, ECE {metrics.ece(p, evidence[0].labels):.1%}"
+    after = evidence[0].calibrators["temperature"].probabilities(evidence[0].clean)
+    assert shown[1] == f"temperature, ECE {metrics.ece(after, evidence[0].labels):.1%}"
+    check_svg(figure)
+    bare = evidence[0]._replace(shifted=[], calibrators={})
+    assert titles(plots.reliability_diagrams([bare]))[0] == "vanilla: clean"
+
+
+def test_histograms_and_plane_are_drawn_for_every_model(evidence: list[Evidence]) -> None:
+    assert titles(plots.score_histograms(evidence)) == [
+        "vanilla: g",
+        "vanilla: h",
+        "vanilla: U",
+        "α-β: g",
+        "α-β: h",
+        "α-β: U",
+    ]
+    check_svg(plots.score_histograms(evidence))
+    assert titles(plots.shift_plane(evidence)) == ["vanilla", "α-β"]
+    check_svg(plots.shift_plane(evidence))
+
+
+def test_the_feature_space_has_every_class_the_noise_and_the_origin() -> None:
+    generator = torch.Generator().manual_seed(0)
+    clean, noised = torch.randn(90, 3, generator=generator), torch.randn(20, 3, generator=generator)
+    figure = plots.feature_space(clean, torch.arange(90) % 9, noised, [f"class {i}" for i in range(9)], "fog 5")
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == [*(f"class {i}" for i in range(9)), "fog 5", "origin"]
+    check_svg(figure)
+    with pytest.raises(ValueError, match=r"clean_features.*shape \(N, 3\).*-3d backbone"):
+        plots.feature_space(torch.zeros(4, 2), [0] * 4, noised, ["a"])
+    with pytest.raises(ValueError, match=r"labels.*between 0 and 0"):
+        plots.feature_space(clean, torch.arange(90), noised, ["a"])
+
+
+def test_pixels_are_counted_as_numpy_counts_them() -> None:
+    images = torch.randint(0, 256, (7, 3, 5, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    counts = plots.pixel_counts(images)
+    for channel in range(3):
+        wanted = np.histogram(images[:, channel].numpy(), bins=np.arange(257))[0]
+        assert (counts[channel] == wanted).all()
+    figure = plots.pixel_histograms({"one": images, "two": counts})
+    assert titles(figure) == ["red", "green", "blue"]
+    one, two = (patch.get_data().values for patch in figure.axes[1].patches)  # type: ignore[attr-defined]
+    assert one == pytest.approx(two)
+    assert one.sum() == pytest.approx(1)
+    assert titles(plots.pixel_histograms({"digits": images[:, :1]})) == ["grey"]
+    check_svg(figure)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ({}, "same channels.*no images"),
+        ({"a": np.zeros((2, 3, 4, 4), np.uint8), "b": np.zeros((2, 1, 4, 4), np.uint8)}, "3 in a, 1 in b"),
+        ({"a": np.zeros((2, 3, 4, 4))}, "uint8 of shape"),
+    ],
+)
+def test_pixels_that_cannot_be_compared_are_refused(
+    images: dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]"], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        plots.pixel_histograms(images)
+
+
+def test_a_file_brings_its_ink_and_a_page_gives_its_own(results: Results) -> None:
+    drawing = plots.svg(plots.severity_overview(results.rows), "name")
+    assert drawing == plots.svg(plots.severity_overview(results.rows), "name")  # the same bytes, whenever it is drawn
+    file = plots.alone(drawing)
+    assert "prefers-color-scheme:dark" in file
+    tree.fromstring(file)
+    assert plots.inline(file) == drawing
+    assert "prefers-color-scheme" not in plots.inline(file)
+
+
+def luminance(colour: str) -> float:
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def dichromat(colour: str, weights: Sequence[float]) -> tuple[float, float]:
+    """What is left of a colour without red or green cones: one mixed channel and blue (Viénot 1999, simplified)."""
+    red, green, blue = to_rgb(colour)
+    return weights[0] * red + weights[1] * green, blue
+
+
+def test_the_palette_shows_on_both_papers_and_to_all_eyes() -> None:
+    for colour in plots.COLOURS:
+        assert (luminance("#ffffff") + 0.05) / (luminance(colour) + 0.05) > 2
+        assert (luminance(colour) + 0.05) / (luminance("#14181c") + 0.05) > 3
+    for weights in ((0.11, 0.89), (0.29, 0.71)):
+        seen = [dichromat(colour, weights) for colour in plots.COLOURS]
+        gaps = [np.hypot(a[0] - b[0], a[1] - b[1]) for i, a in enumerate(seen) for b in seen[:i]]
+        assert min(gaps) > 0.1

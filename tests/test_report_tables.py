@@ -1,0 +1,225 @@
+"""Tables: the means of the rows, the paper's numbers beside them, bold only beyond noise, in three formats."""
+
+import csv
+import io
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rows_examples import made_results, paper_results, row
+from shiftprism.benchmark import Results
+from shiftprism.benchmark._bootstrap import DRAWS, Effect, Measured
+from shiftprism.report._paper_tables import bold, paper_tables
+from shiftprism.report._table import Cell, Table, to_csv, to_latex, to_markdown
+
+
+def line_of(table: Table, *labels: str) -> dict[str, Cell]:
+    (line,) = [line for line in table.body if [cell.text for cell in line[: len(labels)]] == list(labels)]
+    return dict(zip(table.head[table.labels :], line[table.labels :], strict=True))
+
+
+def effect(value: float, noise: float = 0.0, seed: int = 0) -> Effect:
+    return Effect(value, value + noise * np.random.default_rng(seed).standard_normal(DRAWS), 3, 100)
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, Table]:
+    return paper_tables(made_results())
+
+
+def test_every_table_of_the_paper_is_there(tables: dict[str, Table]) -> None:
+    corruptions = ["shot_noise", "motion_blur", "zoom_blur", "fog"]  # those of the paper's appendix first
+    expected = ["detection", "tnr", "ranking", "scores", "calibration", "ladder-concept-splits"]
+    assert list(tables) == [f"cifar10-{name}" for name in [*expected, *(f"ladder-{name}" for name in corruptions)]]
+    for table in tables.values():
+        assert all(len(line) == len(table.head) for line in table.body)
+        assert not any(np.isfinite(cell.mean) for line in table.body for cell in line[: table.labels])
+
+
+def test_cells_hold_mean_and_deviation_over_seeds(tables: dict[str, Table]) -> None:
+    values = [one.value for one in made_results().where(model="alpha", shift="svhn", subject="h", metric="auroc").rows]
+    cell = line_of(tables["cifar10-detection"], "alpha", "h")["svhn (both)"]
+    assert cell.text == f"{100 * np.mean(values):.1f} ± {100 * np.std(values, ddof=1):.1f}"
+    assert [cell.mean, cell.std] == pytest.approx([np.mean(values), np.std(values, ddof=1)])
+    assert (cell.seeds, cell.n, cell.paper) == (3, 1000, "97.56 ± 0.90")
+
+
+def test_the_mean_over_sets_is_taken_for_each_seed_first(tables: dict[str, Table]) -> None:
+    rows = made_results().where(model="beta", subject="u", metric="auroc", severity=0).rows
+    sets = ("cifar100", "corrupted", "svhn")
+    by_seed = [np.mean([one.value for one in rows if one.seed == seed and one.shift in sets]) for seed in range(3)]
+    cell = line_of(tables["cifar10-detection"], "beta", "u")["mean of 3"]
+    assert [cell.mean, cell.std] == pytest.approx([np.mean(by_seed), np.std(by_seed, ddof=1)])
+
+
+def test_other_scores_have_a_table_of_their_own(tables: dict[str, Table]) -> None:
+    short, long = tables["cifar10-detection"], tables["cifar10-scores"]
+    assert next(line for line in short.body if line[1].text == "energy")[0].text == "vanilla"
+    assert len([line for line in short.body if line[1].text == "energy"]) == 1
+    assert len([line for line in long.body if line[1].text == "energy"]) == 4
+    assert not any(cell.paper for line in long.body for cell in line)
+    assert "sngp" not in {line[0].text for line in long.body}
+
+
+def test_the_illustration_is_no_rival() -> None:
+    results = made_results(1)
+    flat = Results.without_resamples([replace(one, model="features-3d") for one in results.where(model="vanilla").rows])
+    made = paper_tables(Results.concat([results, flat]))
+    assert not any(cell.text == "features-3d" for table in made.values() for line in table.body for cell in line)
+
+
+def test_what_only_the_paper_has_stands_there_as_the_papers(tables: dict[str, Table]) -> None:
+    cell = line_of(tables["cifar10-detection"], "sngp", "entropy")["svhn (both)"]
+    assert (cell.text, cell.paper, cell.bold) == ("–", "94.0 ± 1.30*", False)
+    assert "* it took from Mukhoti et al. 2021" in tables["cifar10-detection"].note
+    assert "†" not in tables["cifar10-detection"].note
+    assert "† it took from Liu et al. 2020" in tables["cifar10-calibration"].note
+    cell = line_of(tables["cifar10-calibration"], "duq", "uncalibrated")["ECE, corrupted"]
+    assert (cell.text, cell.paper) == ("–", "0.183 ± 0.011†")
+
+
+def test_other_data_have_no_numbers_of_the_paper() -> None:
+    for table in paper_tables(made_results(2, "my photos", "new", "factory")).values():
+        assert not any(cell.paper for line in table.body for cell in line)
+        assert "paper" not in table.note
+    assert "my-photos-detection" in paper_tables(made_results(1, "my photos", "new", "factory"))
+
+
+def test_a_single_seed_has_no_deviation() -> None:
+    cell = line_of(paper_tables(made_results(1))["cifar10-detection"], "alpha", "h")["svhn (both)"]
+    assert re.fullmatch(r"\d\d\.\d", cell.text)
+    assert np.isnan(cell.std)
+
+
+def test_the_papers_rows_give_back_the_papers_tables() -> None:
+    made = paper_tables(paper_results())
+    compared = 0
+    for table in made.values():
+        for line in table.body:
+            for cell in line[table.labels :]:
+                if cell.paper and cell.text != "–":
+                    scale = 1 if "calibration" in table.title and cell.mean < 5 and "." in cell.paper[:2] else 100
+                    assert cell.mean * scale == pytest.approx(float(re.match(r"[\d.]+", cell.paper)[0]))  # type: ignore[index]
+                    compared += 1
+    assert compared == 624
+
+
+def test_bold_is_the_best_alone_where_it_is_clear() -> None:
+    assert bold([effect(0.9), effect(0.8), effect(0.7), None]) == [True, False, False, False]
+
+
+def test_bold_is_shared_with_what_noise_cannot_tell_from_it() -> None:
+    far = [effect(0.5, 0.01, seed) for seed in range(3)]
+    assert bold([effect(0.9, 0.05, 5), effect(0.89, 0.05, 6), *far]) == [True, True, False, False, False]
+
+
+def test_a_noisy_number_below_a_clearly_worse_one_is_not_bold() -> None:
+    noisy = effect(0.5, 0.4, 7)
+    assert (effect(0.9) - noisy).low < 0  # noise cannot tell them apart, and yet it is not among the best
+    assert bold([effect(0.9), effect(0.8), noisy, effect(0.4)]) == [True, False, False, False]
+
+
+def test_nothing_is_bold_where_most_are_alike() -> None:
+    alike = [effect(0.9 - 0.001 * i, 0.05, i) for i in range(4)]
+    assert bold(alike) == [False] * 4
+    assert bold([effect(0.9)]) == [False]
+    assert bold([None, None]) == [False, False]
+
+
+def test_paired_noise_does_not_hide_a_difference() -> None:
+    """The same images are easy for all: the spread of each is large, that of their difference is nothing."""
+    assert bold([effect(0.90, 0.1), effect(0.89, 0.1), effect(0.88, 0.1)]) == [True, False, False]
+
+
+def test_lower_is_better_for_ece_and_higher_for_accuracy(tables: dict[str, Table]) -> None:
+    line = line_of(tables["cifar10-calibration"], "alpha-beta", "alpha-beta")
+    assert line["ECE, clean"].bold
+    assert line["NLL, corrupted"].bold
+    worst = line_of(tables["cifar10-calibration"], "vanilla", "uncalibrated")
+    assert not worst["ECE, clean"].bold
+
+
+def test_ladders_compare_models_within_a_score(tables: dict[str, Table]) -> None:
+    table = tables["cifar10-ladder-motion_blur"]
+    assert table.head[2:] == [f"AUROC {step}" for step in range(1, 6)]
+    assert line_of(table, "h", "alpha")["AUROC 5"].bold
+    assert line_of(table, "g", "alpha-beta")["AUROC 5"].bold
+    assert line_of(table, "g", "alpha-beta")["AUROC 5"].paper == "91.25 ± 0.56"
+    assert [cell.text for cell in table.body[0][:2]] == ["g", "vanilla"]
+
+
+def test_the_ranking_says_who_differs_from_u_beyond_noise() -> None:
+    results = made_results()
+    twin = [replace(one, subject="prism") for one in results.where(model="alpha-beta", subject="u").rows]
+    doubled = Results.concat([results, Results(twin, results.where(model="alpha-beta", subject="u").resamples)])
+    table = paper_tables(doubled)["cifar10-ranking"]
+    order = [cell.mean for cell in (line[3] for line in table.body)]
+    assert order == sorted(order, reverse=True)
+    assert [line[0].text for line in table.body] == [str(place) for place in range(1, len(order) + 1)]
+    assert line_of(table, *next([c.text for c in line[:3]] for line in table.body if line[2].text == "prism"))[
+        "beyond noise"
+    ] == Cell("no")
+    assert table.body[-1][-1] == Cell("worse")
+    assert {line[2].text for line in table.body[:2]} == {"u", "prism"}
+    assert table.body[0][3].bold
+    assert table.body[1][3].bold
+    assert not table.body[2][3].bold
+
+
+def test_pairs_that_lack_a_set_are_not_ranked() -> None:
+    extra = Results.without_resamples([row("ddu", "svhn", 0, "gmm", "auroc", 0.99, kind="both")])
+    table = paper_tables(Results.concat([made_results(), extra]))["cifar10-ranking"]
+    assert "ddu" not in {line[1].text for line in table.body}
+
+
+def test_markdown_is_one_table(tables: dict[str, Table]) -> None:
+    for table in tables.values():
+        lines = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
+        assert len(lines) == len(table.body) + 2
+        assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {len(table.head) + 1}
+
+
+def test_latex_is_balanced_and_escaped(tables: dict[str, Table]) -> None:
+    for table in tables.values():
+        text = to_latex(table)
+        assert text.count("{") == text.count("}")
+        assert len(re.findall(r"(?<!\\)\$", text)) % 2 == 0
+        assert re.findall(r"(?<!\\)[_#]|±|†|–|−", text) == []
+        assert re.findall(r"(?<!\\)%(?!\n)", text) == []
+        rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+        assert {len(re.findall(r"(?<!\\)&", line)) for line in rows} == {len(table.head) - 1}
+    assert r"\textbf{" in to_latex(tables["cifar10-detection"])
+    wild = Table("a_b & 100 %", "x^2 ~ {y} \\ #1 $", ["h_1", "n"], [[Cell("a&b"), Cell("1")]], 1)
+    assert r"\textbf{a\_b \& 100 \%} x\textasciicircum{}2 \textasciitilde{} \{y\} \textbackslash{} \#1 \$" in to_latex(
+        wild
+    )
+
+
+def test_csv_has_numbers_in_columns_of_their_own(tables: dict[str, Table]) -> None:
+    lines = list(csv.DictReader(io.StringIO(to_csv(tables["cifar10-detection"]))))
+    (one,) = [
+        line for line in lines if (line["model"], line["score"], line["column"]) == ("alpha-beta", "u", "svhn (both)")
+    ]
+    cell = line_of(tables["cifar10-detection"], "alpha-beta", "u")["svhn (both)"]
+    assert float(one["mean"]) == cell.mean
+    assert float(one["std"]) == cell.std
+    assert (one["seeds"], one["n"], one["bold"], one["paper"]) == ("3", "1000", "1", "99.54 ± 0.08")
+    (other,) = [line for line in lines if (line["model"], line["column"]) == ("sngp", "svhn (both)")]
+    assert (other["mean"], other["seeds"], other["paper"]) == ("", "", "94.0 ± 1.30*")
+
+
+def test_groups_are_told_apart() -> None:
+    table = Table("t", "n", ["m", "v"], [[Cell("a"), Cell("1")], [Cell("a"), Cell("2")], [Cell("b"), Cell("3")]], 1)
+    assert [table.new_group(i) for i in range(3)] == [False, False, True]
+    assert not table._replace(group=0).new_group(2)
+
+
+def test_results_of_two_protocols_make_two_sets_of_tables() -> None:
+    results = made_results(1)
+    paper = Results([replace(one, protocol="paper") for one in results.rows], results.resamples)
+    made = paper_tables(Results.concat([results, paper]))
+    assert {"cifar10-detection", "cifar10-paper-detection"} <= set(made)
+    assert made["cifar10-paper-detection"].title.startswith("cifar10 (paper protocol)")
+    assert len(Measured.split(Results.concat([results, paper]))) == 2
