@@ -14,11 +14,11 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev]"
 	touch $@
 
-demo: $(READY) ## train, score, calibrate on digits and write demo/report.html
+demo: $(READY) ## what real networks say about CIFAR-10, then training on digits; pages in demo/
 	$(BIN)/shiftprism demo
 
 test: $(READY) ## the test suite (under five minutes on two cores)
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term:skip-covered
 
 test-slow: $(READY) ## what needs a browser, killed processes or minutes
 	$(BIN)/python -m pytest -m slow

@@ -153,6 +153,7 @@ def sample(seed: int = 0, value: float = 0.5) -> Row:
         json.dumps({**asdict(sample()), "n": 1.5}),
         json.dumps({**asdict(sample()), "seed": True}),
         json.dumps({**asdict(sample()), "colour": 1}),
+        json.dumps({**asdict(sample()), "kind": "style"}),
         json.dumps({"model": "m"}),
         "[1, 2]",
     ],

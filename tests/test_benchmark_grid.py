@@ -49,7 +49,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert outcome.failed == {}
     assert outcome.notes == []
     assert told == sorted(told)
-    assert 0 <= told[0] <= told[-1] <= 1
+    assert 0 <= told[0] <= told[-1] == 1
     return out
 
 
@@ -194,16 +194,25 @@ def test_a_given_model_is_measured_by_the_papers_protocol(whole: Path, tmp_path:
     assert found.value == pytest.approx(nll(whole_fit, truth), rel=1e-5)
 
 
-def test_own_images_get_the_same_ladder(tmp_path: Path) -> None:
+def images_in(root: Path, folders: dict[str, str]) -> None:
+    """Folders of class folders of one letter, 20 small images in each."""
     rng = np.random.default_rng(0)
-    for folder, names in {"mine": "abcdef", "far": "xy"}.items():
+    for folder, names in folders.items():
         for number, name in enumerate(names):
-            (tmp_path / folder / name).mkdir(parents=True)
+            (root / folder / name).mkdir(parents=True)
             for i in range(20):
                 pixels = rng.integers(0, 40, (8, 8)) + 30 * number
-                Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / folder / name / f"{i}.png")
-    options: dict[str, Any] = {"backbone": "digits", "preset": "smoke", "far": str(tmp_path / "far")}
-    plan = make_plan(None, str(tmp_path / "mine"), **(SMALL | {"models": ["vanilla"]} | options))
+                Image.fromarray(pixels.astype(np.uint8)).save(root / folder / name / f"{i}.png")
+
+
+def own(data: Path, **changes: Any) -> Plan:
+    options = {"models": ["vanilla"], "backbone": "digits", "preset": "smoke"}
+    return make_plan(None, str(data), **(SMALL | options | changes))
+
+
+def test_own_images_get_the_same_ladder(tmp_path: Path) -> None:
+    images_in(tmp_path, {"mine": "abcdef", "far": "xy"})
+    plan = own(tmp_path / "mine", far=str(tmp_path / "far"))
     assert home(plan, plan.data[0], tmp_path / "out").load("train").names == ("a", "b", "c", "d", "f")
     found = shifts(replace(plan, hold_out=("a", "c")), plan.data[0], tmp_path / "other")
     assert [(one.name, one.kind, one.severity) for one in found[:4]] == [
@@ -216,6 +225,35 @@ def test_own_images_get_the_same_ladder(tmp_path: Path) -> None:
     assert outcome.failed == {}
     assert {row.data for row in outcome.results.rows} == {"mine"}
     assert {"unseen classes", "far", "motion_blur", "corrupted"} <= {row.shift for row in outcome.results.rows}
+    assert {row.n for row in outcome.results.where(shift="far").rows} == {40}  # all of it: no model learns any
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [({"hold_out": ["z"]}, "Expected `hold_out` .* got z; it has a, b, c"), ({"far": "nowhere"}, "got 'nowhere'")],
+)
+def test_a_command_put_right_is_not_refused(tmp_path: Path, mistake: dict[str, Any], message: str) -> None:
+    images_in(tmp_path, {"mine": "abc", "other/mine": "abc"})
+    out = tmp_path / "out"
+    with pytest.raises(ValueError, match=message):
+        study(own(tmp_path / "mine", **mistake), out, tell=lambda share, text: None)
+    assert [path for path in out.rglob("*") if path.is_file()] == []
+    done = study(own(tmp_path / "mine", hold_out=["a"]), out, work=nothing)
+    assert done.failed == {}
+    with pytest.raises(ValueError, match=r"Expected `out` to be a new folder, .* with data "):
+        study(own(tmp_path / "other/mine", hold_out=["a"]), out)
+    assert (out / "suite.json").exists()
+
+
+def nothing(cell: Cell, threads: int) -> Results:
+    return Results.without_resamples([])
+
+
+@pytest.mark.parametrize("name", ["mine", "clean", "motion_blur"])
+def test_far_images_do_not_take_the_name_of_another_set(tmp_path: Path, name: str) -> None:
+    images_in(tmp_path, {"mine": "abc", f"other/{name}": "xy"})
+    found = shifts(own(tmp_path / "mine", far=str(tmp_path / "other" / name)), str(tmp_path / "mine"), tmp_path / "out")
+    assert [one.name for one in found if one.kind == "both"] == [f"far {name}"]
 
 
 def test_the_ladder_by_looks() -> None:

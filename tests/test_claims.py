@@ -102,6 +102,8 @@ def test_time_is_compared_as_a_share() -> None:
     found = by_name(Results.without_resamples(rows))["training-time"]
     assert found.verdict == "does not hold"
     assert found.evidence[0].value == pytest.approx(-20 / 101)
+    single = by_name(Results.without_resamples([one for one in rows if one.seed == 0]))["training-time"]
+    assert (single.verdict, single.note) == ("not measured", "no rows of training times of two seeds")
 
 
 def test_one_changed_prediction_is_one_too_many() -> None:

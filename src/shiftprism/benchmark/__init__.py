@@ -1,5 +1,6 @@
 """Models x shifts x scores and calibrators -> rows: what was measured, on what, with which weights and versions."""
 
+from shiftprism.benchmark._bundle import bundled
 from shiftprism.benchmark._digits import DIGIT_CORRUPTIONS, UNSEEN_DIGITS, digits
 from shiftprism.benchmark._evidence import Evidence, Source, evidence, gather
 from shiftprism.benchmark._measure import Measurement, measure
@@ -24,6 +25,7 @@ __all__ = [
     "Source",
     "Standing",
     "Summary",
+    "bundled",
     "collect",
     "digits",
     "evidence",

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
+import torch
 from torch import Tensor
 
 from shiftprism._checks import choice
@@ -96,7 +97,8 @@ def _stored(cell: Path, most: int) -> Evidence:
     def read(shift: str, severity: int) -> tuple[Outputs, Tensor]:
         outputs, labels = Outputs.load(cell / "outputs" / file_name(shift, severity))
         assert labels is not None
-        return outputs.rows(slice(0, most)), labels[:most]
+        few = torch.arange(min(most, outputs.N))  # copies, where a slice would keep the whole file in memory
+        return outputs.rows(few), labels[few]
 
     clean, labels = read("clean", 0)
     shifted = []

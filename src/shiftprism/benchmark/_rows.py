@@ -9,10 +9,11 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
-from shiftprism._checks import wrong
+from shiftprism._checks import choice, wrong
 from shiftprism._files import write_text
+from shiftprism.shifts import Kind
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ def _parsed(found: Any) -> Row:
     for name, types in _TYPES.items():
         if type(found[name]) not in types:
             raise TypeError(f"{name} is {found[name]!r}")
+    choice("kind", row.kind, get_args(Kind))
     return row
 
 

@@ -14,7 +14,7 @@ from shiftprism.benchmark._cells import run_cell, state
 from shiftprism.benchmark._plan import Cell, Plan, as_json, cells, file_name
 from shiftprism.benchmark._results import Results
 from shiftprism.benchmark._spread import Done, spread
-from shiftprism.benchmark._suites import home, shifts
+from shiftprism.benchmark._suites import home, home_files, shifts
 
 _EPOCH = 10
 """An epoch counts as much as this many forwarded sets: 45,000 images and their gradients beside 10,000 without."""
@@ -23,6 +23,8 @@ _SETS = 4
 Tell = Callable[[float, str], None]
 """Told the share of all work that is done, and what is going on."""
 Work = Callable[[Any, int], Any]
+Ladders = dict[str, list[tuple[str, int]]]
+"""For each ID data set the name and severity of every shift."""
 
 
 class Outcome(NamedTuple):
@@ -52,18 +54,16 @@ def study(
     """
     out = Path(out).resolve()
     everything = cells(plan, out)
-    _claim(plan, out, command)
-    for data in plan.data:
-        home(plan, data, out)  # whatever is missing or wrong about the data is said before any work
+    ladders = _begun(plan, out, command)
     notes = [
         f"{cell.key}: {fault} The rows are made anew from its stored outputs."
         for cell in everything
         if (fault := state(cell.folder)) not in ("", "absent")
     ]
     failed: dict[str, str] = {}
-    with _watching(everything, tell):
+    with _watching(everything, ladders, tell):
         if not cluster:  # elsewhere a cell makes what its machine does not have
-            for done in spread(_make, _unmade(plan, out), jobs):
+            for done in spread(_make, _unmade(plan, out, ladders), jobs):
                 failed |= {"shifted images": done.error} if done.error else {}
         for derived in (False, True):  # an ensemble needs its members' outputs
             wave = [cell for cell in everything if (cell.model == "ensemble") == derived]
@@ -102,6 +102,21 @@ def _settled(cell: Cell, done: Done) -> dict[str, str]:
     return {}
 
 
+def _begun(plan: Plan, out: Path, command: str) -> Ladders:
+    """Take the folder, and find whatever is missing or wrong about the data before any work is done.
+
+    A new folder is then left as it was: the command that is put right must not be refused for other settings.
+    """
+    new = [path for path in (out / "suite.json", *home_files(plan, out)) if not path.exists()]
+    _claim(plan, out, command)
+    try:
+        return {data: [(one.name, one.severity) for one in shifts(plan, data, out)] for data in plan.data}
+    except (ValueError, OSError):
+        for path in new if out / "suite.json" in new else ():
+            path.unlink(missing_ok=True)
+        raise
+
+
 def _claim(plan: Plan, out: Path, command: str) -> None:
     """Write suite.json, or refuse a folder that was filled with other settings."""
     path = out / "suite.json"
@@ -116,13 +131,13 @@ def _claim(plan: Plan, out: Path, command: str) -> None:
     write_text(path, json.dumps({"plan": as_json(plan), "command": command}, indent=2) + "\n")
 
 
-def _unmade(plan: Plan, out: Path) -> list[tuple[Plan, str, str, int]]:
+def _unmade(plan: Plan, out: Path, ladders: Ladders) -> list[tuple[Plan, str, str, int]]:
     """The shifted sets that are not in the folder yet."""
     found = []
     for data in plan.data:
         folder = out / "shifted" / home(plan, data, out).name
-        for number, one in enumerate(shifts(plan, data, out)):
-            if not (folder / file_name(one.name, one.severity)).exists():
+        for number, (name, severity) in enumerate(ladders[data]):
+            if not (folder / file_name(name, severity)).exists():
                 found.append((plan, data, str(out), number))
     return found
 
@@ -136,13 +151,13 @@ def _make(item: tuple[Plan, str, str, int], threads: int) -> None:
 
 
 @contextmanager
-def _watching(everything: Sequence[Cell], tell: Tell | None) -> Iterator[None]:
+def _watching(everything: Sequence[Cell], ladders: Ladders, tell: Tell | None) -> Iterator[None]:
     """Tell every second how far the cells are, by the files they have written."""
     if tell is None:
         yield
         return
     stop = threading.Event()
-    thread = threading.Thread(target=partial(_watch, everything, tell, stop), daemon=True)
+    thread = threading.Thread(target=partial(_watch, everything, ladders, tell, stop), daemon=True)
     thread.start()
     try:
         yield
@@ -151,11 +166,13 @@ def _watching(everything: Sequence[Cell], tell: Tell | None) -> Iterator[None]:
         thread.join()
 
 
-def _watch(everything: Sequence[Cell], tell: Tell, stop: threading.Event) -> None:
+def _watch(everything: Sequence[Cell], ladders: Ladders, tell: Tell, stop: threading.Event) -> None:
     plan, out = everything[0].plan, Path(everything[0].out)
-    sets = {data: len(shifts(plan, data, out)) for data in plan.data}
+    sets = {data: len(found) for data, found in ladders.items()}
     whole: set[str] = set()
-    while True:
+    last = False
+    while not last:
+        last = stop.is_set()  # once more after the end: the bar shall be full
         done, total, busy, made = 0.0, 0.0, [], 0
         for data in plan.data:
             made += _count(out / "shifted" / home(plan, data, out).name, "*.safetensors")
@@ -171,9 +188,9 @@ def _watch(everything: Sequence[Cell], tell: Tell, stop: threading.Event) -> Non
                 busy.append(cell.key)
                 done += min(weight - 1, _EPOCH * _lines(cell.folder / "run/metrics.jsonl"))
                 done += _count(cell.folder / "outputs", "*.safetensors")
-        tell(done / total, f"{len(whole)} of {len(everything)} cells; {', '.join(busy[:2]) or 'shifted images'}")
-        if stop.wait(1.0):
-            return
+        now = "" if len(whole) == len(everything) else f"; {', '.join(busy[:2]) or 'shifted images'}"
+        tell(done / total, f"{len(whole)} of {len(everything)} cells{now}")
+        stop.wait(1.0)
 
 
 def _count(folder: Path, pattern: str) -> int:

@@ -13,6 +13,7 @@ from shiftprism._checks import Floats, wrong
 from shiftprism._files import write_tensors
 from shiftprism.benchmark._digits import UNSEEN_DIGITS
 from shiftprism.benchmark._plan import Plan, file_name, slug
+from shiftprism.corruptions import CORRUPTIONS
 from shiftprism.datasets import Dataset, load
 from shiftprism.shifts import Shift, concept, concept_splits, covariate, hold_out, suite
 from shiftprism.shifts._vectors import Vectors
@@ -37,14 +38,19 @@ def home(plan: Plan, data: str, out: Path) -> Home:
     """The ID data of a plan. Where classes are held out, the others are written to the results' folder first."""
     if plan.suite == "paper":
         return Home(data, data, Path(plan.root) if plan.root else None)
-    name = slug(Path(data).name)
-    file = Path("data") / f"{name}.safetensors"
-    if not (out / file).exists():
+    (file,) = home_files(plan, out)
+    if not file.exists():
         train, test = (hold_out(_whole(plan, data, split), _unseen_names(plan, data))[0] for split in ("train", "test"))
         tensors = {"train_images": train.images, "train_labels": train.labels}
         tensors |= {"test_images": test.images, "test_labels": test.labels}
-        write_tensors(out / file, tensors, {"names": json.dumps(train.names)})
-    return Home(name, str(file), out)
+        write_tensors(file, tensors, {"names": json.dumps(train.names)})
+    return Home(file.stem, str(file.relative_to(out)), out)
+
+
+def home_files(plan: Plan, out: Path) -> list[Path]:
+    """Where the classes that a model learns are written to; nowhere for a suite that holds none out."""
+    names = () if plan.suite == "paper" else (slug(Path(data).name) for data in plan.data)
+    return [out / "data" / f"{name}.safetensors" for name in names]
 
 
 def shifts(plan: Plan, data: str, out: Path) -> list[Shift]:
@@ -89,7 +95,10 @@ def _others(plan: Plan, data: str, own: Home, test: Dataset) -> Iterator[Shift]:
 def _far(plan: Plan) -> dict[str, Dataset]:
     if not plan.far:
         return {}
-    return {Path(plan.far).name: load(plan.far, "test", plan.root or None, plan.size or None)}
+    name, split = Path(plan.far).name, "all" if Path(plan.far).exists() else "test"  # of its own no model learns any
+    taken = {slug(Path(data).name) for data in plan.data} | {"clean", "corrupted", "concept-splits", *CORRUPTIONS}
+    name = f"far {name}" if slug(name) in taken | {"unseen-classes"} else name
+    return {name: load(plan.far, split, plan.root or None, plan.size or None)}
 
 
 def _whole(plan: Plan, data: str, split: str) -> Dataset:

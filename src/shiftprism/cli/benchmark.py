@@ -105,10 +105,10 @@ def benchmark(
         with Progress(
             BarColumn(), TaskProgressColumn(), *times, TextColumn("{task.description}"), console=console
         ) as bar:
-            task = bar.add_task("", total=1.0)
+            task = bar.add_task("", total=1.0, visible=False)  # errors about the data come before any progress
 
             def tell(share: float, text: str) -> None:
-                bar.update(task, completed=share, description=text)
+                bar.update(task, completed=share, description=text, visible=True)
 
             outcome = room.study(plan, out, jobs or os.cpu_count() or 1, cluster, tell, command)
     except KeyboardInterrupt:

@@ -108,7 +108,7 @@ def score_histograms(evidence: Sequence[Evidence], scores: Sequence[str] = ("g",
     return figure
 
 
-def shift_plane(evidence: Sequence[Evidence], most: int = 250) -> Figure:
+def shift_plane(evidence: Sequence[Evidence], most: int = 150) -> Figure:
     """g against h as percentiles of the clean data: covariate shift moves left, concept shift moves down."""
     with mpl.rc_context(STYLE):
         figure, axes = grid(1, len(evidence), height=4.0, width=4.2)
@@ -119,7 +119,7 @@ def shift_plane(evidence: Sequence[Evidence], most: int = 250) -> Figure:
                 x, y = (_percentile(reference[score], SCORES[score](outputs)) for score in ("g", "h"))
                 few = np.linspace(0, outputs.N - 1, min(most, outputs.N)).astype(int)
                 style: dict[str, Any] = {"color": colour(number), "marker": MARKERS[number % len(MARKERS)]}
-                axis.scatter(x[few], y[few], s=5, alpha=0.35, lw=0, rasterized=True, **style)
+                axis.scatter(x[few], y[few], s=5, alpha=0.35, lw=0, **style)
                 middle, spread = [np.median(v) for v in (x, y)], [_middle_half(v) for v in (x, y)]
                 style |= {"ms": 9, "mec": INK, "ls": "", "elinewidth": 1.2, "zorder": 4, "label": name}
                 axis.errorbar(middle[0], middle[1], xerr=spread[0], yerr=spread[1], **style)

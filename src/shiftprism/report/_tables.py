@@ -38,7 +38,7 @@ def calibration_table(rows: Sequence[Row]) -> Table:
                 )
                 name = "uncalibrated" if subject == "none" else subject
                 cells = [_cell(_percent(accuracy), accuracy), _cell(_percent(ece), ece)]
-                body.append([*names(model, images, name), *cells, _cell(f"{nll.mean:.3f} ± {nll.std:.3f}", nll)])
+                body.append([*names(model, images, name), *cells, _cell(_spread(nll, 1, 3), nll)])
     head = ["model", "images", "calibrator", "accuracy, %", "ECE, %", "NLL"]
     note = (
         "Mean ± standard deviation over seeds; lower ECE and NLL are better. Calibrators were fitted on held-out clean "
@@ -75,8 +75,14 @@ def _averaged(rows: Sequence[Row]) -> Summary:
 
 
 def _percent(one: Summary) -> str:
-    return f"{100 * one.mean:.1f} ± {100 * one.std:.1f}"
+    return _spread(one, 100, 1)
 
 
 def _cell(text: str, one: Summary, bold: bool = False) -> Cell:
     return Cell(text, bold, "", one.mean, one.std, one.seeds)
+
+
+def _spread(one: Summary, scale: int, digits: int) -> str:
+    """Mean ± standard deviation; the mean alone of a single seed, which has none."""
+    deviation = f" ± {scale * one.std:.{digits}f}" if one.seeds > 1 else ""
+    return f"{scale * one.mean:.{digits}f}{deviation}"
