@@ -31,7 +31,7 @@ def benchmark(
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder for everything; the same command goes on with it.")] = Path(
-        "results"
+        "benchmark-results"
     ),
     models: Annotated[
         str | None, typer.Option(help="vanilla,alpha-beta,duq:2,…: names, or name:seeds. (all that the backbone can)")
