@@ -22,8 +22,8 @@ from shiftprism.benchmark import (
     summarise,
     write_rows,
 )
-from shiftprism.benchmark._measure import READY
-from shiftprism.scores import SCORES
+from shiftprism.benchmark._measure import READY, Measurement
+from shiftprism.scores import KNN, SCORES
 from shiftprism.training import PRESETS
 
 Study = tuple[list[Row], list[Evidence]]
@@ -168,3 +168,18 @@ def test_summaries_are_over_seeds() -> None:
     found = summarise([sample(0, 0.2), sample(1, 0.4), sample(2, 0.6)])
     assert found["m", "s", 1, "g", "auroc"] == pytest.approx(Summary(0.4, 0.2, 3))
     assert summarise([sample()])["m", "s", 1, "g", "auroc"].std == 0
+
+
+def test_prism_beside_knn_is_prism_alone(study: Study) -> None:
+    one = study[1][0]
+    fitted = {name: SCORES[name].fit(one.clean, one.labels, reference=one.clean) for name in ("knn", "prism")}
+    other = fitted | {"knn": KNN.fit(one.clean, k=3)}  # another search: prism must not take its distances
+    alone = {"prism": fitted["prism"]}
+    rows = []
+    for scores in (fitted, other, alone):
+        found = Measurement(one.source, one.clean, one.labels, scores, {})
+        found.add(*one.shifted[0])
+        rows.append(found.results().where(subject="prism"))
+    for more in rows[:2]:
+        assert more.rows == rows[2].rows
+        assert np.array_equal(more.resamples, rows[2].resamples)

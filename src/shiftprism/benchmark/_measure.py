@@ -1,7 +1,7 @@
 """What a model says about clean and shifted sets -> rows, each with its values on the resamples."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from shiftprism.benchmark._rows import Row, commit, versions
 from shiftprism.calibrators import Calibrator
 from shiftprism.heads import Head
 from shiftprism.outputs import Outputs
-from shiftprism.scores import SCORES, Score
+from shiftprism.scores import KNN, SCORES, Prism, Score
 from shiftprism.shifts import Shift
 
 READY = tuple(name for name, entry in SCORES.items() if entry.ready)
@@ -111,7 +111,9 @@ class Measurement:
         self.ledger = Ledger(source)
         self.scores, self.calibrators, self.head = scores, calibrators, head
         own = draws("clean", 0, clean.N)
-        self.ranked = {name: Ranked(_array(score(clean)), own) for name, score in scores.items()}
+        prism, knn = scores.get("prism"), scores.get("knn")
+        self.shared = isinstance(prism, Prism) and isinstance(knn, KNN) and prism.searched_alike(knn)
+        self.ranked = {name: Ranked(values, own) for name, values in self._scored(clean)}
         self.pools: dict[Where, dict[str, _Pool]] = defaultdict(lambda: defaultdict(_Pool))
         self.means: dict[tuple[str, str], _Mean] = defaultdict(lambda: _Mean([], [], []))
         for key, value, drawn in self._calibration(clean, labels, own, clean_logits):
@@ -123,9 +125,9 @@ class Measurement:
         where = (shift.name, shift.kind, shift.severity)
         weights = draws_for(shift.name, shift.kind, shift.severity, outputs.N)
         pools = [(shift.name, shift.kind, 0)] + [CORRUPTED] * (shift.kind == "covariate")
-        for name, score in self.scores.items():
+        for name, values in self._scored(outputs):
             found = _Pool()
-            found.add(self.ranked[name], _array(score(outputs)), weights)
+            found.add(self.ranked[name], values, weights)
             if shift.severity:
                 self._detected(where, name, found)
             for pool in pools:
@@ -150,6 +152,17 @@ class Measurement:
         for key, (values, drawn, sizes) in self.means.items():
             self.ledger.add(CORRUPTED, *key, float(np.mean(values)), sum(sizes), np.mean(drawn, axis=0))
         return self.ledger.results()
+
+    def _scored(self, outputs: Outputs) -> Iterator[tuple[str, Floats]]:
+        """Every score; prism takes its distances from knn where both would search the same bank."""
+        near = None
+        for name, score in self.scores.items():
+            if self.shared and near is not None and isinstance(score, Prism):
+                values = score.joined(outputs, near)
+            else:
+                values = score(outputs)
+            near = values if name == "knn" else near
+            yield name, _array(values)
 
     def _detected(self, where: Where, score: str, found: _Pool) -> None:
         pairs = 2 * self.ranked[score].n * found.n

@@ -15,12 +15,13 @@ from shiftprism.outputs import Outputs
 
 
 def predict(
-    classifier: Classifier, images: Any, batch: int = 500, cache: str | Path | None = None
+    classifier: Classifier, images: Any, batch: int | None = None, cache: str | Path | None = None
 ) -> tuple[Outputs, Tensor | None]:
     """The whole of `images` through the classifier once: (Outputs, labels or None), on the CPU and in order.
 
     `images` is a tensor (N, C, H, W), a `Dataset`, or an iterable of batches: tensors or (images, labels) pairs.
     With `cache`, a file that holds the Outputs of these weights and images is read instead; any other is replaced.
+    `batch` images go through at a time: 128 by default on a CPU, whose caches hold no more, 512 elsewhere.
     Among several processes each forwards its part of a tensor or `Dataset`, and every one gets the whole.
     """
     labels = None
@@ -28,6 +29,7 @@ def predict(
         images, labels = images.images, images.labels
     if isinstance(images, Tensor):
         check_images(images)
+        batch = batch or (128 if classifier.mean.device.type == "cpu" else 512)
         if cache is not None:
             return _cached(classifier, images, batch, Path(cache), labels), labels
         return _whole(classifier, images, batch), labels

@@ -13,7 +13,7 @@ from shiftprism.outputs import Outputs
 from shiftprism.scores._fitted import Fitted, detached, finite_like
 from shiftprism.scores._reading import read
 from shiftprism.scores.geometric import g, h
-from shiftprism.scores.neighbours import BANK, drawn, kth_distance, neighbours, unit
+from shiftprism.scores.neighbours import BANK, KNN, drawn, kth_distance, neighbours, unit
 
 
 class GTwoSided(Fitted):
@@ -93,9 +93,16 @@ class Prism(Fitted):
 
     def forward(self, outputs: Outputs) -> Tensor:
         (features,) = read(outputs, "features")
-        near = -kth_distance(features, self.bank, int(self.settings["k"]))
+        return self.joined(outputs, -kth_distance(features, self.bank, int(self.settings["k"])))
+
+    def joined(self, outputs: Outputs, near: Tensor) -> Tensor:
+        """The score, given what a `KNN` that has `searched_alike` says: the search is nearly all of the work."""
         parts = ((self.g, g(outputs)), (self.h, h(outputs)), (self.knn, near))
         return finite_like(torch.stack([p_value(among, values).log() for among, values in parts]).sum(0), outputs)
+
+    def searched_alike(self, knn: KNN) -> bool:
+        """Has this KNN the same bank and k?"""
+        return self.settings["k"] == knn.settings["k"] and torch.equal(self.bank, knn.bank)
 
 
 def p_value(reference: Tensor, values: Tensor) -> Tensor:
