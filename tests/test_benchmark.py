@@ -164,6 +164,40 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
         read_rows(tmp_path / "rows.jsonl")
 
 
+def test_brief_lines_give_the_same_rows_in_a_sixth_of_the_size(study: Study, tmp_path: Path) -> None:
+    rows, _ = study
+    results = Results.without_resamples(rows)
+    results.write(tmp_path / "full")
+    results.write_brief(tmp_path / "brief")
+    found = {replace(row, value=0.0): row.value for row in read_rows(tmp_path / "brief/rows.jsonl")}
+    assert found == pytest.approx({replace(row, value=0.0): row.value for row in rows}, rel=1e-5, abs=1e-12)
+    full, brief = (tmp_path / name / "rows.jsonl" for name in ("full", "brief"))
+    assert brief.stat().st_size < full.stat().st_size / 6
+    assert Results.read(tmp_path / "brief").resamples.shape == (len(rows), RESAMPLES)
+
+
+def test_brief_rows_take_the_place_of_rows_with_resamples(tmp_path: Path) -> None:
+    Results.without_resamples([sample(0), sample(1)]).write(tmp_path)
+    Results.without_resamples([sample(0), sample(2)]).write_brief(tmp_path)
+    assert [row.seed for row in Results.read(tmp_path).rows] == [0, 2]
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+@pytest.mark.parametrize("line", ['{"value": "high"}', '{"colour": 1}', "[1]", '{"seed"'])
+def test_a_broken_brief_line_is_named(tmp_path: Path, line: str) -> None:
+    Results.without_resamples([sample(0), sample(1)]).write_brief(tmp_path)
+    with (tmp_path / "rows.jsonl").open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(ValueError, match="Expected `path` to be a file of benchmark rows but got line 4"):
+        read_rows(tmp_path / "rows.jsonl")
+
+
+def test_only_a_file_that_says_so_may_leave_fields_out(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps(asdict(sample())) + '\n{"seed": 1}\n')
+    with pytest.raises(ValueError, match="line 2"):
+        read_rows(tmp_path / "rows.jsonl")
+
+
 def test_summaries_are_over_seeds() -> None:
     found = summarise([sample(0, 0.2), sample(1, 0.4), sample(2, 0.6)])
     assert found["m", "s", 1, "g", "auroc"] == pytest.approx(Summary(0.4, 0.2, 3))

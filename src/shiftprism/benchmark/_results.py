@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from shiftprism._checks import choice
-from shiftprism._files import write_tensors
-from shiftprism.benchmark._rows import Row, as_lines, read_rows, write_rows
+from shiftprism._files import write_tensors, write_text
+from shiftprism.benchmark._rows import Row, as_brief_lines, as_lines, read_rows, write_rows
 
 RESAMPLES = 200
 _FORMAT = "shiftprism-resamples-1"
@@ -63,6 +63,17 @@ class Results(NamedTuple):
         tensors = {"resamples": torch.from_numpy(np.ascontiguousarray(self.resamples))}
         write_tensors(folder / "resamples.safetensors", tensors, about)
         write_rows(folder / "rows.jsonl", self.rows)
+
+    def write_brief(self, folder: str | Path) -> None:
+        """rows.jsonl alone, in brief lines: what is small enough to be published."""
+        file = Path(folder) / "rows.jsonl"
+        places = {name: place for place, name in enumerate(dict.fromkeys((r.subject, r.metric) for r in self.rows))}
+
+        def place(row: Row) -> tuple[str, str, str, int, int]:
+            return row.data, row.protocol, row.model, row.seed, places[row.subject, row.metric]
+
+        write_text(file, as_brief_lines(sorted(self.rows, key=place)))  # the fewer fields change, the shorter
+        file.with_name("resamples.safetensors").unlink(missing_ok=True)
 
     def where(self, **conditions: object) -> "Results":
         """The rows whose fields have these values; a tuple, list or set stands for any of its members."""

@@ -15,17 +15,20 @@ from shiftprism.benchmark._bootstrap import Measured
 from shiftprism.claims._claim import Claim, Estimate, Finding, Verdict, find
 from shiftprism.claims._list import CLAIMS
 from shiftprism.claims._paper import PAPER, PaperNumber, paper_value
-from shiftprism.claims._store import as_json, read, write
+from shiftprism.claims._store import SIGNS, as_json, as_markdown, counted, read, write
 
 __all__ = [
     "CLAIMS",
     "PAPER",
+    "SIGNS",
     "Claim",
     "Estimate",
     "Finding",
     "PaperNumber",
     "Verdict",
     "as_json",
+    "as_markdown",
+    "counted",
     "judge",
     "paper_value",
     "read",

@@ -1,4 +1,4 @@
-"""Findings as a file: claims.json."""
+"""Findings as text: claims.json, and tables in Markdown."""
 
 import json
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from shiftprism._checks import wrong
 from shiftprism._files import write_text
-from shiftprism.claims._claim import Estimate, Finding
+from shiftprism.claims._claim import Estimate, Finding, Verdict
 from shiftprism.claims._list import CLAIMS
 
 
@@ -40,3 +40,32 @@ def _found(one: dict[str, Any]) -> Finding:
     claim = {claim.name: claim for claim in CLAIMS}[one["claim"]]
     evidence = [Estimate(**estimate) for estimate in one["evidence"]]
     return Finding(claim, one["verdict"], evidence, one["note"], one["data"])
+
+
+SIGNS: dict[Verdict, str] = {"holds": "✓ holds", "does not hold": "✗ does not hold", "not measured": "· not measured"}
+
+
+def as_markdown(found: Sequence[Finding]) -> str:
+    """A table for each ID data set."""
+    lines = []
+    for data in dict.fromkeys(one.data for one in found):
+        own = [one for one in found if one.data == data]
+        lines += [
+            f"### {data}",
+            "",
+            counted(own),
+            "",
+            "| verdict | claim | evidence | note |",
+            "| :-- | :-- | :-- | :-- |",
+        ]
+        for one in own:
+            told = "; ".join(f"{line.name}: {line.text}" for line in one.short)
+            cells = (SIGNS[one.verdict], f"{one.claim.sentence} ({one.claim.place})", told, one.note)
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def counted(own: Sequence[Finding]) -> str:
+    """How many claims have each verdict."""
+    return " · ".join(f"{verdict}: {sum(one.verdict == verdict for one in own)}" for verdict in SIGNS)

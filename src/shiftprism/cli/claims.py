@@ -8,7 +8,6 @@ import typer
 if TYPE_CHECKING:
     from shiftprism.claims import Finding
 
-SIGNS = {"holds": "✓ holds", "does not hold": "✗ does not hold", "not measured": "· not measured"}
 _COLOURS = {"holds": "green", "does not hold": "red", "not measured": "dim"}
 
 
@@ -22,7 +21,7 @@ def claims(
     """Judge each claim of the paper by 95 % intervals over seeds and images: holds, does not hold, not measured."""
     from shiftprism._checks import wrong
     from shiftprism.benchmark import Results
-    from shiftprism.claims import as_json, judge
+    from shiftprism.claims import as_json, as_markdown, judge
 
     file = results / "rows.jsonl" if results.is_dir() else results
     if not file.is_file():
@@ -33,7 +32,7 @@ def claims(
     if form == "json":
         typer.echo(as_json(found), nl=False)
     elif form == "md":
-        typer.echo(_markdown(found))
+        typer.echo(as_markdown(found))
     else:
         _print(found, evidence)
 
@@ -43,10 +42,12 @@ def _print(found: "list[Finding]", evidence: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from shiftprism.claims import SIGNS, counted
+
     console = Console()
     for data in dict.fromkeys(one.data for one in found):
         own = [one for one in found if one.data == data]
-        console.print(f"\n{data}   {_count(own)}\n", style="bold", highlight=False)
+        console.print(f"\n{data}   {counted(own)}\n", style="bold", highlight=False)
         table = Table(box=None, padding=(0, 2, 1, 0), header_style="underline")
         table.add_column("verdict", no_wrap=True)
         for title in ("claim", "evidence (95 % interval)"):
@@ -60,27 +61,3 @@ def _print(found: "list[Finding]", evidence: bool) -> None:
             console.print(table)
         for one in (one for one in own if one.verdict == "not measured" and not one.evidence):
             console.print(f"{SIGNS[one.verdict]}: {one.claim.name} ({one.note})", style="dim", highlight=False)
-
-
-def _markdown(found: "list[Finding]") -> str:
-    lines = []
-    for data in dict.fromkeys(one.data for one in found):
-        own = [one for one in found if one.data == data]
-        lines += [
-            f"### {data}",
-            "",
-            _count(own),
-            "",
-            "| verdict | claim | evidence | note |",
-            "| :-- | :-- | :-- | :-- |",
-        ]
-        for one in own:
-            told = "; ".join(f"{line.name}: {line.text}" for line in one.short)
-            cells = (SIGNS[one.verdict], f"{one.claim.sentence} ({one.claim.place})", told, one.note)
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _count(own: "list[Finding]") -> str:
-    return " · ".join(f"{verdict}: {sum(one.verdict == verdict for one in own)}" for verdict in SIGNS)

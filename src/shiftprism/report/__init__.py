@@ -3,6 +3,7 @@
 from shiftprism.report._demo import each_shift, write_page
 from shiftprism.report._paper_tables import paper_tables
 from shiftprism.report._publish import FORMATS, html, publish, read, write_tables
+from shiftprism.report._short import short_tables, standing, verdicts
 from shiftprism.report._table import Cell, Table, to_csv, to_latex, to_markdown
 from shiftprism.report._tables import calibration_table, detection_table, in_short
 
@@ -18,9 +19,12 @@ __all__ = [
     "paper_tables",
     "publish",
     "read",
+    "short_tables",
+    "standing",
     "to_csv",
     "to_latex",
     "to_markdown",
+    "verdicts",
     "write_page",
     "write_tables",
 ]

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from statistics import fmean
 
 from shiftprism.benchmark import Results, Summary
@@ -21,7 +21,11 @@ BOLD = (
     "than noise (its 95 % interval, paired bootstrap over seeds and images, excludes 0; of a model with one seed: over "
     "images alone). Nothing is bold where that would be more than half of the best one's rivals."
 )
+CHOSEN_ON = ("motion_blur", "shot_noise", "gaussian_noise", "contrast")
+"""The corruptions that `benchmarks/scores_trial.py` looked at to choose our own scores."""
+_NOT_CHOSEN_ON = " over the corruptions on which none of them was chosen"
 Pair = tuple[str, str]
+OURS: Pair = ("alpha-beta", "u")
 
 
 def paper_tables(results: Results) -> dict[str, Table]:
@@ -31,7 +35,8 @@ def paper_tables(results: Results) -> dict[str, Table]:
         stem = _filed(measured.data) + _protocol(measured, "-{}")
         made[f"{stem}-detection"] = detection(measured)
         made[f"{stem}-tnr"] = detection(measured, "tnr_at_tpr95")
-        made[f"{stem}-ranking"] = ranking(measured)
+        made[f"{stem}-ranking"] = ranking(measured, whole_sets(measured))
+        made[f"{stem}-ranking-corruptions"] = ranking(measured, corruptions_not_chosen_on(measured), _NOT_CHOSEN_ON)
         made[f"{stem}-scores"] = detection(measured, everything=True)
         made[f"{stem}-calibration"] = calibration(measured)
         for kind in ("concept", "covariate"):
@@ -40,11 +45,14 @@ def paper_tables(results: Results) -> dict[str, Table]:
     return {name: table for name, table in made.items() if table is not None}
 
 
-def detection(measured: Measured, metric: str = "auroc", everything: bool = False) -> Table | None:
-    """Table 1 of the paper and g, h and U of each head, with the mean over the sets; or all that we measured."""
+def detection(
+    measured: Measured, metric: str = "auroc", everything: bool = False, only: Collection[Pair] = ()
+) -> Table | None:
+    """Table 1 of the paper and g, h and U of each head, with the mean over the sets; or all, or `only` some pairs."""
     sets = whole_sets(measured, metric)
     ours = {(key[0], key[3]) for key in measured.index}
-    pairs = [pair for pair in _pairs(measured, sets, metric) if pair in (ours if everything else _TABLE_1)]
+    wanted = only or (ours if everything else _TABLE_1)
+    pairs = [pair for pair in _pairs(measured, sets, metric) if pair in wanted]
     if not pairs:
         return None
     columns = [[_measured(measured, pair, shift, 0, metric, _percent) for pair in pairs] for shift in sets]
@@ -64,9 +72,9 @@ def detection(measured: Measured, metric: str = "auroc", everything: bool = Fals
     return Table(title, note, head, body, 2)
 
 
-def calibration(measured: Measured) -> Table | None:
-    """Tables 2 and 3 of the paper, with every model and calibrator."""
-    pairs = _pairs(measured, ("clean", "corrupted"), "ece")
+def calibration(measured: Measured, only: Collection[Pair] = ()) -> Table | None:
+    """Tables 2 and 3 of the paper, with every model and calibrator, or `only` some pairs."""
+    pairs = [pair for pair in _pairs(measured, ("clean", "corrupted"), "ece") if pair in only or not only]
     if not pairs:
         return None
     head, shown = ["model", "calibrator"], []
@@ -116,19 +124,15 @@ def ladder(measured: Measured, shift: str) -> Table | None:
     return Table(f"{_title(measured)}: {words(shift)} by severity", note, head, body, 2)
 
 
-def ranking(measured: Measured) -> Table | None:
-    """Every (model, score) pair by its mean AUROC over the whole sets, and whether U of α-β differs beyond noise."""
-    sets = whole_sets(measured)
-    pairs = [pair for pair in _pairs(measured, sets, "auroc") if all(_effect(measured, pair, s) for s in sets)]
-    if not sets or len(pairs) < 2:
+def ranking(measured: Measured, sets: Sequence[str], among: str = "") -> Table | None:
+    """Every (model, score) pair by its mean AUROC over the sets, and whether U of α-β differs beyond noise."""
+    found = ranked(measured, sets)
+    if len(found) < 2:
         return None
-    found = [(pair, *_mean_over(measured, pair, sets, "auroc")) for pair in pairs]
-    found.sort(key=lambda one: -one[1].mean)
     cells = _bolded([(cell, effect) for _, cell, effect in found])
-    ours = next((effect for pair, _, effect in found if pair == ("alpha-beta", "u")), None)
+    ours = next((effect for pair, _, effect in found if pair == OURS), None)
     body = []
     for place, ((pair, _, effect), cell) in enumerate(zip(found, cells, strict=True), 1):
-        assert effect is not None
         interval = Cell(f"{100 * effect.low:.1f} to {100 * effect.high:.1f}")
         body.append([*names(str(place), *pair), cell, interval, *_against(effect, ours, pair)])
     head = ["rank", "model", "score", f"mean AUROC of {len(sets)}", "95 % interval", "minus U of α-β", "beyond noise"]
@@ -136,7 +140,23 @@ def ranking(measured: Measured) -> Table | None:
         f"AUROC in %, mean over {', '.join(map(words, sets))}, ± standard deviation over seeds; the interval is "
         f"over seeds and images. {BOLD} Pairs that lack one of these sets are left out."
     )
-    return Table(f"{_title(measured)}: all scores ranked", note, head, body, 3, group=0)
+    return Table(f"{_title(measured)}: all scores ranked{among}", note, head, body, 3, group=0)
+
+
+def ranked(measured: Measured, sets: Sequence[str]) -> list[tuple[Pair, Cell, Effect]]:
+    """Every pair that was measured on all of these sets with its mean AUROC over them, the best first."""
+    pairs = [pair for pair in _pairs(measured, sets, "auroc") if all(_effect(measured, pair, s) for s in sets)]
+    found = []
+    for pair in pairs if sets else ():
+        cell, effect = _mean_over(measured, pair, sets, "auroc")
+        if effect is not None:
+            found.append((pair, cell, effect))
+    return sorted(found, key=lambda one: -one[1].mean)
+
+
+def corruptions_not_chosen_on(measured: Measured) -> list[str]:
+    """The corruptions that nobody looked at when `fisher` and `prism` were chosen."""
+    return [name for name in measured.shifts("covariate", ladder=True) if name not in CHOSEN_ON]
 
 
 def whole_sets(measured: Measured, metric: str = "auroc") -> list[str]:
@@ -201,7 +221,7 @@ def _filled(text: str, one: Summary, n: int, paper: str = "") -> Cell:
 
 
 def _against(effect: Effect, ours: Effect | None, pair: Pair) -> list[Cell]:
-    if ours is None or pair == ("alpha-beta", "u"):
+    if ours is None or pair == OURS:
         return [Cell(), Cell()]
     apart = effect - ours
     text = f"{100 * apart.value:+.1f} [{100 * apart.low:+.1f}, {100 * apart.high:+.1f}]"

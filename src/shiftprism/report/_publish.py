@@ -19,8 +19,8 @@ FORMATS = {"md": (to_markdown, "md"), "latex": (to_latex, "tex"), "csv": (to_csv
 """Format -> how a table is written in it, and how the name of its file ends."""
 
 
-def publish(folder: str | Path) -> None:
-    """Write tables/, figures/, claims.json and report.html of a RESULTS folder.
+def publish(folder: str | Path, page: bool = True) -> None:
+    """Write tables/, figures/, claims.json and, as a `page`, report.html of a RESULTS folder.
 
     Figures of single images need the stored outputs of the models; where these are not stored, as in published
     results, the figures already in figures/ stay as they are.
@@ -35,7 +35,8 @@ def publish(folder: str | Path) -> None:
         write_text(folder / "figures" / f"{one.stem}.svg", plots.alone(drawing))
     found = claims.judge(results)
     claims.write(folder / "claims.json", found)
-    write_text(folder / "report.html", _html(folder, results, tables, found, drawn))
+    if page:
+        write_text(folder / "report.html", _html(folder, results, tables, found, drawn))
 
 
 def html(path: str | Path) -> str:
@@ -152,8 +153,9 @@ _CLAIMS = (
 def _section(stem: str) -> str:
     if "-ladder-" in stem:
         return "shift"
-    endings = {"-calibration": "trust", "-scores": "long"}  # every score of every model: long, and opened by few
-    return next((section for ending, section in endings.items() if stem.endswith(ending)), "detect")
+    if "-ranking" in stem or stem.endswith("-scores"):
+        return "long"  # every score of every model: opened by few
+    return "trust" if stem.endswith("-calibration") else "detect"
 
 
 def _command(folder: Path) -> str:

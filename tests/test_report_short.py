@@ -1,0 +1,80 @@
+"""What stands in a README: short tables, where U of α-β stands, how many claims hold."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rows_examples import made_results, row
+from shiftprism import claims, report
+from shiftprism.benchmark import Results
+from shiftprism.report import paper_tables, short_tables, standing, verdicts
+from shiftprism.report._paper_tables import CHOSEN_ON
+
+
+def test_short_tables_have_only_what_was_measured_and_not_the_papers_numbers() -> None:
+    tables = short_tables(made_results())
+    assert list(tables) == ["cifar10-short-detection", "cifar10-short-calibration"]
+    for table in tables.values():
+        assert table.body
+        assert all(any(cell.seeds for cell in line) for line in table.body)
+        assert not any(cell.paper for line in table.body for cell in line)
+        assert all(len(line) == len(table.head) for line in table.body)
+
+
+def with_winner() -> Results:
+    """The example, and a score of a model that no short table asks for and that beats everything."""
+    places = [("cifar100", "concept"), ("corrupted", "covariate"), ("svhn", "both"), ("fog", "covariate")]
+    best = [row("sngp", shift, 0, "vim", "auroc", 0.9999, kind=kind) for shift, kind in places]
+    return Results.concat([made_results(), Results.without_resamples(best)])
+
+
+def test_whoever_is_best_of_all_is_in_the_short_table_and_its_rank_with_it() -> None:
+    table = short_tables(with_winner())["cifar10-short-detection"]
+    pairs = len(paper_tables(with_winner())["cifar10-ranking"].body)
+    (line,) = [line for line in table.body if (line[0].text, line[1].text) == ("sngp", "vim")]
+    assert line[-1].text == f"1 of {pairs}"
+    ranks = [int(line[-1].text.split()[0]) for line in table.body]
+    means = [line[-2].mean for line in table.body]
+    assert sorted(range(len(ranks)), key=lambda i: ranks[i]) == sorted(range(len(means)), key=lambda i: -means[i])
+
+
+def test_the_standing_names_what_is_above_beyond_noise() -> None:
+    alone, beaten = (standing(results, "cifar10").splitlines() for results in (made_results(), with_winner()))
+    assert "U of α-β is number 1 of " in alone[0]
+    assert "beyond noise: none" in alone[0]
+    assert "U of α-β is number 2 of " in beaten[0]
+    assert "beyond noise: `vim` of sngp (100.0)." in beaten[0]
+    assert "on which no score of ours was chosen" in alone[1]
+
+
+def test_the_second_ranking_is_over_corruptions_nobody_looked_at() -> None:
+    results = made_results()
+    table = paper_tables(results)["cifar10-ranking-corruptions"]
+    sets = ("zoom_blur", "fog")
+    assert not set(sets) & set(CHOSEN_ON)
+    assert ", ".join(name.replace("_", " ") for name in sets) in table.note
+    own = results.where(model="alpha", subject="g", metric="auroc", severity=0, shift=sets).rows
+    (line,) = [line for line in table.body if (line[1].text, line[2].text) == ("alpha", "g")]
+    assert line[3].mean == pytest.approx(np.mean([one.value for one in own]))
+
+
+def test_every_claim_is_counted_once() -> None:
+    found = claims.judge(made_results())
+    head, _, line = verdicts(found).splitlines()
+    counts = dict(zip(head.split(" | "), line.split(" | "), strict=True))
+    numbers = [int(text.strip(" |")) for text in list(counts.values())[1:]]
+    assert sum(numbers) == len(claims.CLAIMS)
+    assert numbers[0] == sum(one.verdict == "holds" for one in found)
+
+
+def test_findings_as_markdown_have_a_row_each() -> None:
+    text = claims.as_markdown(claims.judge(made_results()))
+    assert text.count("\n| ✓ holds") + text.count("\n| ✗") + text.count("\n| ·") == len(claims.CLAIMS)
+
+
+def test_publishing_without_a_page_writes_none(tmp_path: Path) -> None:
+    made_results(1).write_brief(tmp_path)
+    report.publish(tmp_path, page=False)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"rows.jsonl", "claims.json", "tables", "figures"} == names
