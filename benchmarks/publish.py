@@ -29,7 +29,15 @@ def parts(folder: Path) -> dict[str, Callable[[], str]]:
     made: dict[str, Callable[[], str]] = {name: partial(report.to_markdown, one) for name, one in tables.items()}
     for data in dict.fromkeys(row.data for row in results.rows):
         made[f"{data}-standing"] = partial(report.standing, results, data)
-    return made | {"verdicts": lambda: report.verdicts(claims.judge(results))}
+    made["peers"] = lambda: _short((folder / "peers.md").read_text(encoding="utf-8"))
+    made["verdicts"] = lambda: report.verdicts(claims.judge(results))
+    made["claims"] = lambda: claims.as_markdown(claims.judge(results))
+    return made
+
+
+def _short(text: str) -> str:
+    """What stands between <!-- short --> and <!-- end -->."""
+    return text.partition("<!-- short -->\n")[2].partition("<!-- end -->")[0]
 
 
 def renewed(text: str, made: dict[str, Callable[[], str]]) -> str:
@@ -65,7 +73,6 @@ def main() -> None:
                 write_text(words.to / "figures" / figure.name, figure.read_text(encoding="utf-8"))
     shutil.rmtree(words.to / "tables", ignore_errors=True)
     report.publish(words.to, page=False)
-    write_text(words.to / "claims.md", claims.as_markdown(claims.read(words.to / "claims.json")) + "\n")
     made = parts(words.to)
     for path in map(Path, TEXTS):
         if path.exists():
