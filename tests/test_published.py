@@ -6,9 +6,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 from shiftprism import claims, report
 from shiftprism.benchmark import Results
+from shiftprism.heads import Geometric
+from shiftprism.outputs import Outputs
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -73,3 +77,38 @@ def test_pages_point_to_what_is_there() -> None:
     for page in (ROOT / "README.md", RESULTS / "README.md"):
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             assert link.startswith("http") or (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+class Net(nn.Module):
+    """Somebody's network: 512 features and a last layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 512), nn.ReLU())
+        self.fc: nn.Module = nn.Linear(512, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.fc(self.body(images))
+        return logits
+
+
+def test_the_readmes_python_runs() -> None:
+    torch.manual_seed(0)
+    images, labels = torch.rand(60, 3, 8, 8), torch.arange(60) % 10
+    model = Net()
+    before = model.fc
+    names: dict[str, object] = {"model": model, "images": images, "mean": [0.5] * 3, "std": [0.2] * 3, "labels": labels}
+    first, second = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    exec(first, names)
+    for name in ("g", "h", "u"):
+        values = names[name]
+        assert isinstance(values, Tensor)
+        assert values.shape == (60,)
+    assert model.fc is before
+    names["validation_outputs"] = names["outputs"]
+    exec(second, names)
+    logits, outputs = names["logits"], names["outputs"]
+    assert isinstance(logits, Tensor)
+    assert isinstance(outputs, Outputs)
+    assert torch.equal(logits.argmax(1), outputs.predictions)
+    assert isinstance(model.fc, Geometric)
