@@ -5,12 +5,13 @@ bound of its own does not pull another build; torch and what it brings itself ar
 """
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-PEERS = ("torch", ".", "pytorch-ood==0.4.0", "torch-uncertainty==0.13.0", "probmetrics==1.3.0", "openood")
+PEERS = ("torch", ".", "pytorch-ood==0.4.0", "torch-uncertainty[cpu]==0.13.0", "probmetrics==1.3.0", "openood")
 
 
 def brought(wanted: str, folder: Path) -> set[str] | None:
@@ -32,7 +33,7 @@ def main() -> None:
     own = found["torch"] or set()
     for wanted, names in found.items():
         if names is not None and wanted != "torch":
-            others = sorted(names - own - {wanted.partition("==")[0], "shiftprism"})
+            others = sorted(names - own - {re.split(r"[\[=]", wanted)[0], "shiftprism"})
             with_torch = "torch" if "torch" in names else "no torch"
             print(f"{wanted}: {with_torch} and {len(others)} more: {', '.join(others)}")
 

@@ -1,6 +1,7 @@
 """Rows: what is measured agrees with the metrics, survives a file, and a broken line is named."""
 
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -164,16 +165,31 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
         read_rows(tmp_path / "rows.jsonl")
 
 
-def test_brief_lines_give_the_same_rows_in_a_sixth_of_the_size(study: Study, tmp_path: Path) -> None:
+def test_brief_lines_give_the_same_rows_and_the_resamples_that_are_compared(study: Study, tmp_path: Path) -> None:
     rows, _ = study
-    results = Results.without_resamples(rows)
+    results = Results.concat(measure(one) for one in study[1])
     results.write(tmp_path / "full")
     results.write_brief(tmp_path / "brief")
     found = {replace(row, value=0.0): row.value for row in read_rows(tmp_path / "brief/rows.jsonl")}
     assert found == pytest.approx({replace(row, value=0.0): row.value for row in rows}, rel=1e-5, abs=1e-12)
     full, brief = (tmp_path / name / "rows.jsonl" for name in ("full", "brief"))
-    assert brief.stat().st_size < full.stat().st_size / 6
-    assert Results.read(tmp_path / "brief").resamples.shape == (len(rows), RESAMPLES)
+    assert brief.stat().st_size < full.stat().st_size / 3
+    back, before = Results.read(tmp_path / "brief"), results.where(metric=("auroc", "ece"), severity=0)
+    assert back.resamples.shape == (len(rows), RESAMPLES)
+    back = back.where(metric=("auroc", "ece"), severity=0)
+    place = {(row.weights, row.shift, row.subject, row.metric): number for number, row in enumerate(back.rows)}
+    for row, drawn in zip(before.rows, before.resamples, strict=True):
+        ours = back.resamples[place[row.weights, row.shift, row.subject, row.metric]]
+        apart = np.clip(drawn - drawn.mean(), -4 * row.error, 31 / 8 * row.error)  # there the letters end
+        assert ours - row.value == pytest.approx(apart, abs=row.error / 15 + 1e-6)
+
+
+def test_letters_that_are_cut_off_are_noticed(study: Study, tmp_path: Path) -> None:
+    measure(study[1][0]).write_brief(tmp_path)
+    file = tmp_path / "rows.jsonl"
+    file.write_text(re.sub(r'"z":"..', '"z":"', file.read_text(), count=1))
+    with pytest.raises(ValueError, match=r"brief rows with 200 letters as z but got alpha-beta .* with z = "):
+        Results.read(tmp_path)
 
 
 def test_brief_rows_take_the_place_of_rows_with_resamples(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """What is published in results/ and said in README.md is what the published rows say."""
 
 import importlib.util
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rows_examples import made_results
 from shiftprism import claims, report
 from shiftprism.benchmark import Results
 from shiftprism.heads import Geometric
@@ -33,22 +36,28 @@ def results() -> Results:
     return Results.read(RESULTS)
 
 
-@pytest.mark.parametrize("name", ["README.md", "results/README.md"])
-def test_a_text_says_what_the_rows_say(publish: ModuleType, name: str) -> None:
+@pytest.fixture(scope="module")
+def parts(publish: ModuleType) -> dict[str, Callable[[], str]]:
+    made: dict[str, Callable[[], str]] = publish.parts()
+    return made
+
+
+@pytest.mark.parametrize("name", ["README.md", "results/README.md", "results/peers.md"])
+def test_a_text_says_what_the_rows_say(publish: ModuleType, parts: dict[str, Callable[[], str]], name: str) -> None:
+    assert ROOT / name in publish.TEXTS
     text = (ROOT / name).read_text(encoding="utf-8")
     assert publish.BLOCK.search(text)
-    assert publish.renewed(text, publish.parts(RESULTS)) == text, "run python benchmarks/publish.py"
+    assert publish.renewed(text, parts) == text, "run python benchmarks/publish.py"
 
 
-def test_a_number_changed_by_hand_is_noticed(publish: ModuleType) -> None:
+def test_a_number_changed_by_hand_is_noticed(publish: ModuleType, parts: dict[str, Callable[[], str]]) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    made = publish.parts(RESULTS)
     block = publish.BLOCK.search(text)
     number = re.search(r"\d+\.\d", block[0])
     assert number is not None
     forged = text.replace(block[0], block[0].replace(number[0], "12.3", 1))
     assert forged != text
-    assert publish.renewed(forged, made) == text
+    assert publish.renewed(forged, parts) == text
 
 
 def test_tables_and_verdicts_are_those_of_the_rows(results: Results) -> None:
@@ -75,8 +84,42 @@ def test_results_are_small_and_text() -> None:
 
 def test_pages_point_to_what_is_there() -> None:
     for page in (ROOT / "README.md", RESULTS / "README.md"):
-        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        for link in re.findall(r"\]\(([^)#]+)[#)]", page.read_text(encoding="utf-8")):
             assert link.startswith("http") or (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_the_table_of_peers_is_that_of_the_raw_output(publish: ModuleType) -> None:
+    text = (RESULTS / "peers.md").read_text(encoding="utf-8")
+    assert "Mahalanobis score, the same | **1** | 80 |" in publish.peers(text)
+    forged = re.sub(r"(Mahalanobis score, 10k x 512, K 100 +)\S+ s", r"\g<1>23.408 s", text)
+    assert "Mahalanobis score, the same | 2 | **1** |" in publish.peers(forged)
+
+
+def grid(folder: Path, results: Results, **changed: object) -> Path:
+    results.write(folder)
+    plan = dict.fromkeys(("suite", "preset", "settings", "images", "corruptions", "scores", "calibrators"), "same")
+    asked = {"plan": plan | {"models": {"vanilla": 1}} | changed, "command": "shiftprism benchmark --out /tmp/my-grid/"}
+    (folder / "suite.json").write_text(json.dumps(asked))
+    return folder
+
+
+def test_grids_that_do_not_belong_together_are_refused(publish: ModuleType, tmp_path: Path) -> None:
+    one, other = made_results(1), made_results(1, "cifar100")
+    grids = [grid(tmp_path / "a", one), grid(tmp_path / "b", other)]
+    assert len(publish.merged(grids).rows) == len(one.rows) + len(other.rows)
+    with pytest.raises(SystemExit, match=r"is in .*a and in .*c"):
+        publish.merged([grids[0], grid(tmp_path / "c", one)])
+    with pytest.raises(SystemExit, match="different images"):
+        publish.merged([grids[0], grid(tmp_path / "d", other, images=500)])
+
+
+def test_a_command_names_no_folder_of_one_machine(publish: ModuleType, tmp_path: Path) -> None:
+    words = "shiftprism benchmark --runs alpha-beta=/home/me/runs/ab-0 --config /tmp/p.toml --out /tmp/my-grid/"
+    folder = grid(tmp_path, made_results(1), settings={"precision": "bfloat16"})
+    asked = json.loads((folder / "suite.json").read_text())
+    (folder / "suite.json").write_text(json.dumps(asked | {"command": words}))
+    expected = "shiftprism benchmark --runs alpha-beta=ab-0 --config p.toml --out my-grid"
+    assert publish.command(folder) == expected + "   # in the config: {'precision': 'bfloat16'}"
 
 
 class Net(nn.Module):

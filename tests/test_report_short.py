@@ -42,9 +42,11 @@ def test_whoever_is_best_of_all_is_in_the_short_table_and_its_rank_with_it() -> 
 def test_the_standing_names_what_is_above_beyond_noise() -> None:
     alone, beaten = (standing(results, "cifar10").splitlines() for results in (made_results(), with_winner()))
     assert "U of α-β is number 1 of " in alone[0]
-    assert "beyond noise: none" in alone[0]
+    assert "Before it beyond noise: none. Before it within noise: none." in alone[0]
     assert "U of α-β is number 2 of " in beaten[0]
-    assert "beyond noise: `vim` of sngp (100.0)." in beaten[0]
+    assert "beyond noise: `vim` of sngp (100.0, one seed)." in beaten[0]
+    (ece,) = [line for line in alone if "ECE, corrupted" in line]
+    assert "α-β calibrated by α-β is number " in ece
     assert "on which no score of ours was chosen" in alone[1]
 
 
@@ -78,3 +80,14 @@ def test_publishing_without_a_page_writes_none(tmp_path: Path) -> None:
     report.publish(tmp_path, page=False)
     names = {path.name for path in tmp_path.iterdir()}
     assert {"rows.jsonl", "claims.json", "tables", "figures"} == names
+
+
+def test_published_rows_say_what_the_whole_results_say(tmp_path: Path) -> None:
+    whole = made_results()
+    whole.write_brief(tmp_path)
+    brief = Results.read(tmp_path)
+    assert standing(brief, "cifar10") == standing(whole, "cifar10")
+    found = [(one.claim.name, one.verdict, one.reason) for one in claims.judge(brief)]
+    assert found == [(one.claim.name, one.verdict, one.reason) for one in claims.judge(whole)]
+    for name, table in short_tables(whole).items():
+        assert report.to_markdown(short_tables(brief)[name]) == report.to_markdown(table)

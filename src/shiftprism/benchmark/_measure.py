@@ -157,7 +157,7 @@ class Measurement:
         """Every score; prism takes its distances from knn where both would search the same bank."""
         near = None
         for name, score in self.scores.items():
-            if self.shared and near is not None and isinstance(score, Prism):
+            if self.shared and near is not None and name == "prism" and isinstance(score, Prism):
                 values = score.joined(outputs, near)
             else:
                 values = score(outputs)

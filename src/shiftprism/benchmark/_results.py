@@ -1,6 +1,7 @@
 """Rows and their values on bootstrap resamples of the images, which belong together: in memory and in a folder."""
 
 import hashlib
+import string
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from shiftprism._checks import choice
+from shiftprism._checks import choice, wrong
 from shiftprism._files import write_tensors, write_text
-from shiftprism.benchmark._rows import Row, as_brief_lines, as_lines, read_rows, write_rows
+from shiftprism.benchmark._rows import Row, as_brief_lines, as_lines, read_lines, write_rows
 
 RESAMPLES = 200
 _FORMAT = "shiftprism-resamples-1"
@@ -52,9 +53,15 @@ class Results(NamedTuple):
         """
         path = Path(path)
         file = path / "rows.jsonl" if path.is_dir() else path
-        rows = read_rows(file)
+        rows, brief = read_lines(file)
         found = stored_resamples(file)
-        return Results.without_resamples(rows) if found is None else Results(rows, found)
+        if found is not None:
+            return Results(rows, found)
+        drawn = Results.without_resamples(rows)
+        for number, text in enumerate(brief):
+            if text:
+                drawn.resamples[number] = _told(rows[number], text)
+        return drawn
 
     def write(self, folder: str | Path) -> None:
         """rows.jsonl and resamples.safetensors, each whole or not at all, the rows last."""
@@ -65,14 +72,22 @@ class Results(NamedTuple):
         write_rows(folder / "rows.jsonl", self.rows)
 
     def write_brief(self, folder: str | Path) -> None:
-        """rows.jsonl alone, in brief lines: what is small enough to be published."""
+        """rows.jsonl alone, in brief lines: what is small enough to be published.
+
+        Resamples are kept where tables and claims compare by them (`_compared`), to an eighth of the error: one letter
+        each. The others are drawn anew when the file is read, as `without_resamples` says.
+        """
         file = Path(folder) / "rows.jsonl"
         places = {name: place for place, name in enumerate(dict.fromkeys((r.subject, r.metric) for r in self.rows))}
 
-        def place(row: Row) -> tuple[str, str, str, int, int]:
+        def place(number: int) -> tuple[str, str, str, int, int]:
+            row = self.rows[number]
             return row.data, row.protocol, row.model, row.seed, places[row.subject, row.metric]
 
-        write_text(file, as_brief_lines(sorted(self.rows, key=place)))  # the fewer fields change, the shorter
+        order = sorted(range(len(self.rows)), key=place)  # the fewer fields change, the shorter
+        rows = [self.rows[number] for number in order]
+        told = (_letters(self.rows[n], self.resamples[n]) if _compared(self.rows[n]) else "" for n in order)
+        write_text(file, as_brief_lines(rows, told))
         file.with_name("resamples.safetensors").unlink(missing_ok=True)
 
     def where(self, **conditions: object) -> "Results":
@@ -107,6 +122,33 @@ def stored_resamples(file: Path) -> NDArray[np.float32] | None:
     except (SafetensorError, OSError):
         return None
     return found if found.shape == (lines.count(b"\n"), RESAMPLES) else None
+
+
+def _compared(row: Row) -> bool:
+    """Is the row one whose differences from others are judged, so that its resamples must stay paired with theirs?"""
+    if not row.error:
+        return False
+    if row.metric == "auroc":
+        return row.severity == 0 or row.subject in ("g", "h", "u")
+    return row.severity == 0 and row.metric in ("accuracy", "ece", "nll")
+
+
+def _letters(row: Row, resamples: NDArray[np.float32]) -> str:
+    """A letter a resample: how many eighths of the row's error it is from their mean, from −32 to 31."""
+    steps = np.round(8 * (resamples.astype(np.float64) - resamples.mean(dtype=np.float64)) / row.error)
+    return "".join(_LETTERS[int(step)] for step in np.clip(steps, -32, 31) + 32)
+
+
+def _told(row: Row, text: str) -> NDArray[np.float32]:
+    """The resamples of `_letters`, around the row's value."""
+    if len(text) != RESAMPLES or set(text) - set(_LETTERS):
+        got = f"{row.model} {row.shift} {row.subject} {row.metric} with z = {text[:12]}…"
+        raise wrong("path", f"brief rows with {RESAMPLES} letters as z", got, "take the file as it was published")
+    steps = np.array([_LETTERS.index(letter) - 32 for letter in text])
+    return (row.value + row.error * steps / 8).astype(np.float32)
+
+
+_LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/"
 
 
 def _digest(lines: bytes) -> str:

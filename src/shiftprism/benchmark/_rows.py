@@ -79,24 +79,30 @@ def as_lines(rows: Iterable[Row]) -> str:
     return "".join(json.dumps(vars(row)) + "\n" for row in rows)
 
 
-def as_brief_lines(rows: Iterable[Row]) -> str:
-    """The rows as a file for publication has them: a sixth of the size.
+def as_brief_lines(rows: Iterable[Row], more: Iterable[str]) -> str:
+    """The rows as a file for publication has them: a fraction of the size.
 
-    After a line that names the format, each has only what differs from the line before, and numbers have six digits
-    (pandas: `read_json(path, lines=True).ffill()`).
+    After a line that names the format, each has only what differs from the line before, and numbers have six digits.
+    `more` is for each row a text that is kept beside it as "z", or empty.
     """
     lines, before = [json.dumps(_BRIEF)], dict[str, Any]()
-    for row in rows:
+    for row, z in zip(rows, more, strict=True):
         now = vars(row) | {"value": float(f"{row.value:.6g}")}
         changed = {name: value for name, value in now.items() if name not in before or before[name] != value}
-        lines.append(json.dumps(changed, separators=(",", ":")))
+        lines.append(json.dumps(changed | ({"z": z} if z else {}), separators=(",", ":")))
         before = now
     return "\n".join(lines) + "\n"
 
 
 def read_rows(path: str | Path) -> list[Row]:
     """The rows of a file, in full or brief lines, each checked against the schema."""
+    return read_lines(path)[0]
+
+
+def read_lines(path: str | Path) -> tuple[list[Row], list[str]]:
+    """The rows of a file, and the "z" of each: empty where there is none."""
     rows: list[Row] = []
+    more: list[str] = []
     brief, before = False, dict[str, Any]()
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         try:
@@ -104,12 +110,13 @@ def read_rows(path: str | Path) -> list[Row]:
             if number == 1 and found == _BRIEF:
                 brief = True
                 continue
+            more.append(str(found.pop("z", "")) if brief else "")
             before = before | found if brief else found
             rows.append(_parsed(before))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, AttributeError) as error:
             got = f"line {number} of {path} ({error})"
             raise wrong("path", "a file of benchmark rows", got, "remove or repair this line") from error
-    return rows
+    return rows, more
 
 
 def _parsed(found: Any) -> Row:

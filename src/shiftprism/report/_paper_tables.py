@@ -154,6 +154,16 @@ def ranked(measured: Measured, sets: Sequence[str]) -> list[tuple[Pair, Cell, Ef
     return sorted(found, key=lambda one: -one[1].mean)
 
 
+def calibrated(measured: Measured, shift: str) -> list[tuple[Pair, Cell, Effect]]:
+    """Every model and calibrator with its ECE on clean or corrupted data, the smallest first; effects are negated."""
+    found = []
+    for pair in _pairs(measured, (shift,), "ece"):
+        cell, effect = _measured(measured, pair, shift, 0, "ece", _form(4))
+        if effect is not None:
+            found.append((pair, cell, effect * -1.0))
+    return sorted(found, key=lambda one: one[1].mean)
+
+
 def corruptions_not_chosen_on(measured: Measured) -> list[str]:
     """The corruptions that nobody looked at when `fisher` and `prism` were chosen."""
     return [name for name in measured.shifts("covariate", ladder=True) if name not in CHOSEN_ON]
