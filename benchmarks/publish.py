@@ -32,11 +32,17 @@ def parts() -> Parts:
     made: Parts = {name: partial(report.to_markdown, one) for name, one in tables.items()}
     for data in dict.fromkeys(row.data for row in results.rows):
         made[f"{data}-standing"] = partial(report.standing, results, data)
+        made[f"{data}-standing-short"] = partial(_first, results, data)
     found = claims.judge(results)
     made["verdicts"] = partial(report.verdicts, found)
     made["claims"] = partial(claims.as_markdown, found)
     made["peers"] = lambda: peers((RESULTS / "peers.md").read_text(encoding="utf-8"))
     return made
+
+
+def _first(results: Results, data: str) -> str:
+    """The standing over all sets and over the corruptions, without that in each set."""
+    return "".join(report.standing(results, data).splitlines(keepends=True)[:2])
 
 
 def renewed(text: str, made: Parts) -> str:
