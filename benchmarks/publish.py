@@ -103,13 +103,15 @@ def merged(grids: list[Path]) -> Results:
     for name in ("suite", "preset", "settings", "images", "corruptions", "scores", "calibrators"):
         if len({json.dumps(plan[name]) for plan in plans if name != "settings" or plan["models"]}) > 1:
             raise SystemExit(f"the grids have different {name}")
-    found = [Results.read(grid) for grid in grids]
-    seen: dict[tuple[str, str, int, str], Path] = {}
-    for grid, results in zip(grids, found, strict=True):
-        for key in {(row.data, row.model, row.seed, row.protocol) for row in results.rows if row.model != "pixels"}:
-            if key in seen:
-                raise SystemExit(f"{key} is in {seen[key]} and in {grid}")
-            seen[key] = grid
+    found, seen = [], dict[tuple[str, str, int, str], Path]()
+    for grid in grids:
+        results = Results.read(grid)
+        keys = [(row.data, row.model, row.seed, row.protocol) for row in results.rows]
+        if twice := next((key for key in keys if key in seen and key[1] != "pixels"), None):
+            raise SystemExit(f"{twice} is in {seen[twice]} and in {grid}")
+        new = [number for number, key in enumerate(keys) if key not in seen]  # pixels are the same in every grid
+        found.append(Results([results.rows[number] for number in new], results.resamples[new]))
+        seen |= dict.fromkeys(keys, grid)
     return Results.concat(found)
 
 
@@ -118,12 +120,15 @@ def _asked(grid: Path) -> dict[str, Any]:
     return asked
 
 
-def command(grid: Path) -> str:
+def commands(grid: Path) -> list[str]:
     """What filled a grid, without the folders of one machine, and the settings that a file gave."""
     asked = _asked(grid)
-    text = re.sub(r"(--(?:root|out|runs|config) (?:[\w-]+=)?)(\S+)", lambda m: m[1] + Path(m[2]).name, asked["command"])
     settings = asked["plan"]["settings"]
-    return text + (f"   # in the config: {settings}" if settings else "")
+    told = f"   # in the config: {settings}" if settings else ""
+    path = re.compile(r"(--(?:root|out|runs|config) (?:[\w-]+=)?)(\S+)")
+    return [
+        path.sub(lambda m: m[1] + Path(m[2]).name, one) + told for one in (*asked.get("earlier", []), asked["command"])
+    ]
 
 
 def main() -> None:
@@ -132,7 +137,7 @@ def main() -> None:
     grids = parser.parse_args().grids
     if grids:
         merged(grids).write_brief(RESULTS)
-        write_text(RESULTS / "commands.txt", "".join(command(grid) + "\n" for grid in grids))
+        write_text(RESULTS / "commands.txt", "".join(f"{one}\n" for grid in grids for one in commands(grid)))
         shutil.rmtree(RESULTS / "figures", ignore_errors=True)
         for figure in (figure for grid in reversed(grids) for figure in sorted((grid / "figures").glob("*.svg"))):
             write_text(RESULTS / "figures" / figure.name, figure.read_text(encoding="utf-8"))  # the first grid's stay

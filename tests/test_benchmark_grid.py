@@ -20,6 +20,7 @@ from shiftprism import Classifier
 from shiftprism.benchmark import Plan, Results, Row, collect, evidence, make_plan, study
 from shiftprism.benchmark._cells import run_cell
 from shiftprism.benchmark._plan import Cell, cells
+from shiftprism.benchmark._study import _claim
 from shiftprism.benchmark._suites import by_mean_image, home, photographs, shifts
 from shiftprism.calibrators import Temperature, cross_validate
 from shiftprism.datasets import Dataset
@@ -92,8 +93,16 @@ def test_the_grid_is_whole(whole: Path) -> None:
     asked = json.loads((whole / "suite.json").read_text())
     assert asked["plan"]["models"] == {"vanilla": 2, "alpha-beta": 1, "ensemble": 1}
     assert asked["command"] == "shiftprism benchmark …"
+    assert asked["earlier"] == []
     counts = json.loads((whole / "pixels.json").read_text())["digits"]
     assert np.array(counts["photographs"]).sum() == 1000 * 64
+
+
+def test_a_folder_remembers_the_commands_that_filled_it(tmp_path: Path) -> None:
+    for models, command in ((["vanilla:1"], "one"), (["vanilla:2"], "two"), (["vanilla:2"], "two"), (["beta"], "one")):
+        _claim(make_plan("digits", models=models), tmp_path, command)
+    asked = json.loads((tmp_path / "suite.json").read_text())
+    assert (asked["earlier"], asked["command"]) == (["two"], "one")
 
 
 def test_pixel_distances_are_total_variation(whole: Path) -> None:

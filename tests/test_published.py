@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rows_examples import made_results
+from rows_examples import made_results, row
 from shiftprism import claims, report
 from shiftprism.benchmark import Results
 from shiftprism.heads import Geometric
@@ -70,10 +70,10 @@ def test_tables_and_verdicts_are_those_of_the_rows(results: Results) -> None:
 
 
 def test_every_row_says_where_it_comes_from(results: Results) -> None:
-    for row in results.rows:
-        assert row.versions
-        assert row.commit
-        assert row.weights or row.model == "pixels"
+    for one in results.rows:
+        assert one.versions
+        assert one.commit
+        assert one.weights or one.model == "pixels"
 
 
 def test_results_are_small_and_text() -> None:
@@ -98,7 +98,7 @@ def test_the_table_of_peers_is_that_of_the_raw_output(publish: ModuleType) -> No
 def grid(folder: Path, results: Results, **changed: object) -> Path:
     results.write(folder)
     plan = dict.fromkeys(("suite", "preset", "settings", "images", "corruptions", "scores", "calibrators"), "same")
-    asked = {"plan": plan | {"models": {"vanilla": 1}} | changed, "command": "shiftprism benchmark --out /tmp/my-grid/"}
+    asked = {"plan": plan | {"models": {"vanilla": 1}} | changed, "command": "shiftprism …", "earlier": []}
     (folder / "suite.json").write_text(json.dumps(asked))
     return folder
 
@@ -107,6 +107,9 @@ def test_grids_that_do_not_belong_together_are_refused(publish: ModuleType, tmp_
     one, other = made_results(1), made_results(1, "cifar100")
     grids = [grid(tmp_path / "a", one), grid(tmp_path / "b", other)]
     assert len(publish.merged(grids).rows) == len(one.rows) + len(other.rows)
+    pixels = Results.without_resamples([row("pixels", "svhn", 0, "histogram", "distance", 0.1)])
+    pair = [grid(tmp_path / str(number), Results.concat([part, pixels])) for number, part in enumerate((one, other))]
+    assert len(publish.merged(pair).rows) == len(one.rows) + len(other.rows) + 1
     with pytest.raises(SystemExit, match=r"is in .*a and in .*c"):
         publish.merged([grids[0], grid(tmp_path / "c", one)])
     with pytest.raises(SystemExit, match="different images"):
@@ -117,9 +120,10 @@ def test_a_command_names_no_folder_of_one_machine(publish: ModuleType, tmp_path:
     words = "shiftprism benchmark --runs alpha-beta=/home/me/runs/ab-0 --config /tmp/p.toml --out /tmp/my-grid/"
     folder = grid(tmp_path, made_results(1), settings={"precision": "bfloat16"})
     asked = json.loads((folder / "suite.json").read_text())
-    (folder / "suite.json").write_text(json.dumps(asked | {"command": words}))
+    (folder / "suite.json").write_text(json.dumps(asked | {"command": words, "earlier": ["shiftprism --out /a/b"]}))
     expected = "shiftprism benchmark --runs alpha-beta=ab-0 --config p.toml --out my-grid"
-    assert publish.command(folder) == expected + "   # in the config: {'precision': 'bfloat16'}"
+    told = "   # in the config: {'precision': 'bfloat16'}"
+    assert publish.commands(folder) == ["shiftprism --out b" + told, expected + told]
 
 
 class Net(nn.Module):

@@ -118,17 +118,22 @@ def _begun(plan: Plan, out: Path, command: str) -> Ladders:
 
 
 def _claim(plan: Plan, out: Path, command: str) -> None:
-    """Write suite.json, or refuse a folder that was filled with other settings."""
+    """Write suite.json, with the commands that filled the folder before; refuse one of other settings."""
     path = out / "suite.json"
+    earlier: list[str] = []
     if path.exists():
         try:
-            before = json.loads(path.read_text(encoding="utf-8"))["plan"]
-        except (ValueError, KeyError, TypeError) as error:
+            before = json.loads(path.read_text(encoding="utf-8"))
+            changed = plan.differences(before["plan"])
+            told = [*before.get("earlier", []), before.get("command", "")]
+            earlier = [one for one in told if one not in ("", command)]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise wrong("out", "a folder of results", f"{path} ({error})", "remove this file to go on") from error
-        if changed := plan.differences(before):
+        if changed:
             advice = "repeat the earlier command to go on with it, or take another folder"
             raise wrong("out", "a new folder, or one of these settings,", f"{out} with {'; '.join(changed)}", advice)
-    write_text(path, json.dumps({"plan": as_json(plan), "command": command}, indent=2) + "\n")
+    asked = {"plan": as_json(plan), "command": command, "earlier": list(dict.fromkeys(earlier))}
+    write_text(path, json.dumps(asked, indent=2) + "\n")
 
 
 def _unmade(plan: Plan, out: Path, ladders: Ladders) -> list[tuple[Plan, str, str, int]]:

@@ -161,7 +161,7 @@ def _section(stem: str) -> str:
 def _command(folder: Path) -> str:
     file = folder / "suite.json"
     asked = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return str(asked.get("command", ""))
+    return " && ".join([*asked.get("earlier", []), asked.get("command", "")])
 
 
 def _beside(tables: Mapping[str, Table]) -> str:
