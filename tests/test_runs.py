@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,13 +107,17 @@ def test_a_kill_at_any_time_leaves_a_run_to_go_on_with(whole: Path, tmp_path: Pa
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "shiftprism", "train", "--preset", "smoke", "--epochs", "500"]
     process = subprocess.Popen(
-        [*command, "--out", str(tmp_path / "run")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--out", str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
     )
     while not (tmp_path / "run" / "metrics.jsonl").exists():
         assert process.poll() is None
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    output, error = process.communicate(timeout=60)
+    output, error = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "the same command with --resume goes on" in output
     assert "Traceback" not in error
