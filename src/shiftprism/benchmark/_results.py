@@ -49,7 +49,8 @@ class Results(NamedTuple):
     def read(path: str | Path) -> "Results":
         """From a folder with rows.jsonl and resamples.safetensors, or from a file of rows.
 
-        Without resamples, or with those of other rows, they are drawn as `without_resamples` says.
+        Brief rows carry some of their resamples themselves. Those missing, or of other rows, are drawn as
+        `without_resamples` says.
         """
         path = Path(path)
         file = path / "rows.jsonl" if path.is_dir() else path
