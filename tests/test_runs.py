@@ -201,6 +201,32 @@ def test_two_processes_agree_with_one(tmp_path: Path, head: str, batch: int) -> 
             torch.testing.assert_close(a, b)
 
 
+LEAVE = """
+import sys
+from pathlib import Path
+from shiftprism.training import Training, run
+from shiftprism.training.processes import Processes
+together = Processes()
+run(Path(sys.argv[1]), "digits", "digits", "alpha-beta", Training(epochs=1, batch=256), processes=together)
+names = lambda: [comm.read_text().strip() for comm in Path("/proc/self/task").glob("*/comm")]
+assert any("gloo" in name for name in names()), names()
+together.close()
+assert not any("gloo" in name for name in names()), names()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the names of threads as Linux gives them")
+def test_no_thread_of_the_others_outlives_close(tmp_path: Path) -> None:
+    """One that did would abort the process now and then, when it wants the interpreter while that exits."""
+    (tmp_path / "leave.py").write_text(LEAVE)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(free_port())]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [*launch, str(tmp_path / "leave.py"), str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_folder_in_use_is_not_overwritten(whole: Path) -> None:
     before = weights(whole)
     with pytest.raises(ValueError, match="Expected `out` to be a new folder"):

@@ -18,6 +18,10 @@ class Processes:
         self.count = int(os.environ.get("WORLD_SIZE", "1"))
         self.engine: Any = None
         if self.count > 1:
+            # Its functions have the group of the day as a default. DDP imports it after the group is made, which then
+            # outlives its end, with threads that abort the process when they want the interpreter while it exits.
+            import torch.distributed.nn.functional
+
             accelerator = need("accelerate", "distributed").Accelerator
             self.engine = accelerator(
                 cpu=not torch.accelerator.is_available()
