@@ -166,6 +166,33 @@ def test_other_settings_are_refused_and_more_models_are_added(whole: Path, tmp_p
     assert {row.model for row in outcome.results.rows} == {"pixels", "vanilla", "alpha-beta", "ensemble", "gsd"}
 
 
+def test_more_scores_are_measured_from_what_is_stored(whole: Path, tmp_path: Path) -> None:
+    out, anew = tmp_path / "copy", tmp_path / "anew"
+    shutil.copytree(whole, out)
+    stored = {path: path.stat().st_mtime_ns for path in out.glob("cells/*[!e]-?/outputs/*")}  # a mean is no forward
+    more = small(scores=["mahalanobis_logits", *SMALL["scores"], "vim"])
+    found = study(more, out).results
+    assert {path: path.stat().st_mtime_ns for path in stored} == stored
+    shutil.copytree(whole, anew)
+    for rows in anew.glob("cells/*/rows.jsonl"):
+        rows.unlink()
+    (anew / "suite.json").unlink()
+    expected = study(more, anew).results
+    number = {row: place for place, row in enumerate(untimed(expected.rows))}
+    order = [number[row] for row in untimed(found.rows)]
+    assert sorted(order) == list(range(len(number)))
+    timed = [[place for place, row in enumerate(one.rows) if row.metric != "seconds"] for one in (found, expected)]
+    np.testing.assert_allclose(found.resamples[timed[0]], expected.resamples[timed[1]][order], atol=1e-6)
+    subjects = {row.subject for row in found.rows if row.model == "ensemble"}
+    assert "mahalanobis_logits" in subjects
+    assert "vim" not in subjects  # it has no features: left out, and not asked again
+    before = {path: path.stat().st_mtime_ns for path in out.glob("cells/*/rows.jsonl")}
+    study(more, out)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    with pytest.raises(ValueError, match=r"Expected `out` .* with scores"):
+        study(small(), out)
+
+
 def test_a_failing_cell_does_not_stop_the_others(tmp_path: Path) -> None:
     def fails(cell: Cell, threads: int) -> Results:
         if cell.model == "vanilla":

@@ -22,7 +22,7 @@ from shiftprism.scores import SCORES, Score, energy, entropy, g, h, kl_uniform, 
 # the kernel distance is a DUQ head's alone: tests/test_scores_table.py
 GENERAL = sorted(set(SCORES) - {"kernel"})
 every_score = pytest.mark.parametrize("name", GENERAL)
-LOGITS_ALONE = {"msp", "max_logit", "energy", "entropy", "gen", "kl_matching"}
+LOGITS_ALONE = {"mahalanobis_logits", "msp", "max_logit", "energy", "entropy", "gen", "kl_matching"}
 LINEAR = ("vanilla", "alpha", "beta", "alpha-beta", "gsd", "inner")
 
 

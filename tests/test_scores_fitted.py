@@ -310,12 +310,12 @@ def outputs_with_norms(outputs: Outputs, factor: float) -> Outputs:
 
 
 def statistics_of(name: str, outputs: Outputs, labels: Tensor) -> Any:
-    return SCORES[name].made.statistics(outputs, labels)  # type: ignore[union-attr]
+    return SCORES[name].made.statistics(outputs, labels, **SCORES[name].settings)  # type: ignore[union-attr]
 
 
 def from_statistics(name: str, statistics: Any) -> Callable[[Outputs], Tensor]:
     needed = {"head": head()} if "head" in SCORES[name].reads else {}
-    found = SCORES[name].made.from_statistics(statistics, dtype=torch.float64, **needed)  # type: ignore[union-attr]
+    found = SCORES[name].made.from_statistics(statistics, dtype=torch.float64, **SCORES[name].settings, **needed)  # type: ignore[union-attr]
     assert isinstance(found, Fitted)
     return found
 
@@ -471,8 +471,8 @@ def test_outputs_of_another_model_are_refused(name: str) -> None:
     score = SCORES[name].fit(said(), LABELS, head=head(), reference=said())
     if name in ("fisher", "g_two_sided"):
         return  # they read norms and similarities, which every model has
-    other = Outputs.from_logits(torch.zeros(3, 7)) if name == "kl_matching" else said(width=8)
-    with pytest.raises(ValueError, match=r"Expected `outputs` to be of \d (features|classes) but got \d"):
+    other = Outputs.from_logits(torch.zeros(3, 7)) if name in ("kl_matching", "mahalanobis_logits") else said(width=8)
+    with pytest.raises(ValueError, match=r"Expected `outputs` to be of \d (features|classes|logits) but got \d"):
         score(other)
 
 

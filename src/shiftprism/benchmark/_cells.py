@@ -4,6 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,18 +62,41 @@ def state(folder: Path) -> str:
 
 
 def run_cell(cell: Cell, threads: int = 1) -> Results:
-    """The rows of a cell; what is whole in its folder is taken, what is missing is made, the rows are written last."""
+    """The rows of a cell; what is whole in its folder is taken, what is missing is made, the rows are written last.
+
+    Scores that were not asked for before are measured from the stored outputs, and join the rows.
+    """
     torch.set_num_threads(1 if cell.plan.suite == "digits" else threads)  # 8 × 8 pixels are too few to share
     own = home(cell.plan, cell.data, Path(cell.out))
     if not state(cell.folder) and not (cell.model == "ensemble" and _stale(cell, own)):
-        return Results.read(cell.folder)
-    results = _pixels(cell, own) if cell.model == "pixels" else _measured(cell, own)
+        results = Results.read(cell.folder)
+        if not (new := _unmeasured(cell, results)):
+            return results
+        found = _measured(cell._replace(plan=replace(cell.plan, scores=new, calibrators=())), own)
+        results = Results.concat([results, found.where(subject=new)])
+    else:
+        results = _pixels(cell, own) if cell.model == "pixels" else _measured(cell, own)
     results.write(cell.folder)
     return results
 
 
 def _stale(cell: Cell, own: Home) -> bool:
     return any(row.weights != _ensemble(cell, own).source.weights for row in read_rows(cell.folder / "rows.jsonl")[:1])
+
+
+def _unmeasured(cell: Cell, results: Results) -> tuple[str, ...]:
+    """The scores asked for that have no rows, beside those that do not fit this model."""
+    if cell.model == "pixels":
+        return ()
+    known = {row.subject for row in results.rows} | _left_out(cell).keys()
+    return tuple(name for name in cell.plan.scores if name not in known)
+
+
+def _left_out(cell: Cell) -> dict[str, str]:
+    """Scores and calibrators that do not fit this model, and why, as its folder tells."""
+    file = cell.folder / "cell.json"
+    found: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))["left_out"] if file.exists() else {}
+    return found
 
 
 def _measured(cell: Cell, own: Home) -> Results:
@@ -106,7 +130,8 @@ def _measured(cell: Cell, own: Home) -> Results:
         before = time.perf_counter()
         found.add(shift, outputs, data.labels)
         spent["rows"] += time.perf_counter() - before
-    about = {"left_out": {**without, **left}, "seconds": {name: round(value, 2) for name, value in spent.items()}}
+    without = {**_left_out(cell), **without, **left}
+    about = {"left_out": without, "seconds": {name: round(value, 2) for name, value in spent.items()}}
     write_text(cell.folder / "cell.json", json.dumps(about, indent=2) + "\n")
     return found.results()
 

@@ -84,8 +84,10 @@ class Plan:
         return replace(resolve(self.preset, own, dict(self.settings)), seed=seed)
 
     def differences(self, other: Mapping[str, Any]) -> list[str]:
-        """What differs from the plan in a file, one phrase each; models, seeds and a suite's data may be added."""
+        """What differs from the plan in a file, a phrase each; models, seeds, scores and suites' data may be added."""
         ours, theirs = _flat(as_json(self)), _flat(other)
+        if set(theirs.get("scores", ())) < set(self.scores):
+            theirs["scores"] = ours["scores"]
         # two folders of a user's may have the same name
         fixed = [name for name in {**ours, **theirs} if name not in _FREE or (name, self.suite) == ("data", "own")]
         changed = [name for name in fixed if ours.get(name) != theirs.get(name)]

@@ -13,6 +13,7 @@ from shiftprism._files import write_text
 from shiftprism.benchmark._cells import run_cell, state
 from shiftprism.benchmark._plan import Cell, Plan, as_json, cells, file_name
 from shiftprism.benchmark._results import Results
+from shiftprism.benchmark._rows import read_rows
 from shiftprism.benchmark._spread import Done, spread
 from shiftprism.benchmark._suites import home, home_files, shifts
 
@@ -50,7 +51,7 @@ def study(
     """Run what is missing of a plan into the folder `out`, and write the rows of all of it.
 
     Killed at any moment, the same call goes on and ends with the same rows. A folder of other settings is refused; more
-    models, seeds or data sets of the same suite may be added to it.
+    models, seeds, scores or data sets of the same suite may be added to it.
     """
     out = Path(out).resolve()
     everything = cells(plan, out)
@@ -97,7 +98,7 @@ def _settled(cell: Cell, done: Done) -> dict[str, str]:
         write_text(error, done.trace or done.error)
         return {cell.key: f"{done.error} ({error})"}
     error.unlink(missing_ok=True)
-    if state(cell.folder):
+    if state(cell.folder) or read_rows(cell.folder / "rows.jsonl") != done.result.rows:
         done.result.write(cell.folder)
     return {}
 

@@ -41,7 +41,8 @@ def paper_value(data: str, shift: str, severity: int, model: str, subject: str, 
     """The paper's number for a row of ours; None where it has none.
 
     Its row "Hyper-Free/Generalized ODIN" answers for both of our models (its caption: they are the same). Its
-    Mahalanobis distance is in logit space; its GSD row is taken for GSD with its exponential map.
+    Mahalanobis distance, in logit space, is `mahalanobis_logits`; its GSD row is taken for GSD with its
+    exponential map.
 
     >>> found = paper_value("cifar10", "svhn", 0, "alpha-beta", "u", "auroc")
     >>> found.value, found.std, found.text, found.table

@@ -71,8 +71,8 @@ def benchmark(
 ) -> None:
     """Train what is missing, measure every score and calibrator on every shift, and say which claims hold.
 
-    Killed at any moment, the same command goes on and ends with the same rows. More models, seeds or data sets of the
-    same suite may be added to the same folder.
+    Killed at any moment, the same command goes on and ends with the same rows. More models, seeds, scores or data sets
+    of the same suite may be added to the same folder.
     """
     from shiftprism import benchmark as room
     from shiftprism.training.settings import read_settings

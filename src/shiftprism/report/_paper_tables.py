@@ -66,8 +66,6 @@ def detection(
     body = [[*names(*pair), *(column[i] for column in shown)] for i, pair in enumerate(pairs)]
     word = {"auroc": "AUROC", "tnr_at_tpr95": "TNR@TPR95"}[metric]
     note = f"{word} in %, in-distribution positive, mean ± standard deviation over seeds. {BOLD}{_of_paper(body)}"
-    if any(cell.paper for line in body for cell in line):
-        note += " The paper's Mahalanobis distance is in logit space."
     title = f"{_title(measured)}: {word}, near and far" + (", every score" if everything else "")
     return Table(title, note, head, body, 2)
 

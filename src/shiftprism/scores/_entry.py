@@ -1,7 +1,7 @@
 """One line of the table of scores: what it is, what it reads, and how to get a score that runs."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shiftprism._checks import wrong
 from shiftprism.outputs import Outputs
-from shiftprism.scores._fitted import Fitted
+from shiftprism.scores._fitted import Fitted, Setting
 
 Score = Callable[[Outputs], Tensor]
 
@@ -27,6 +27,8 @@ class Entry:
     reads: tuple[str, ...]
     """Of what: features, logits, images (a forward of its own) or head (the class weights themselves)."""
     paper: str
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    """What this name stands for where it is not the default of `made`."""
 
     @property
     def fitted(self) -> bool:
@@ -75,6 +77,7 @@ class Entry:
                 raise wrong(name, f"given for {self.name}", "None", _ADVICE[name])
         made: Any = getattr(self.made, "fit", self.made)
         known = signature(made).parameters
+        settings = {**self.settings, **settings}
         settings |= {name: value for name, value in given.items() if name in known and value is not None}
         found: Score = made(outputs, **settings) if self.fitted else partial(made, **settings)
         return found

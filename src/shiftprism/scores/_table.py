@@ -28,6 +28,10 @@ SCORES: dict[str, Entry] = {
         Entry("kernel", kernel, "max_k ln K_k", (_L, _H), "van Amersfoort et al. 2020"),
         Entry("gen", gen, "−Σ_top p_k^γ (1 − p_k)^γ", (_L,), "Liu et al. 2023"),
         Entry("mahalanobis", Mahalanobis, "−min_k d(x, μ_k; Σ)²", (_F,), "Lee et al. 2018"),
+        Entry(
+            *("mahalanobis_logits", Mahalanobis, "−min_k d(l, μ_k; Σ)²", (_L,), "Lee et al. 2018; Tian et al. 2021"),
+            settings={"space": "logits"},
+        ),
         Entry("relative_mahalanobis", RelativeMahalanobis, "d_0² − min_k d_k²", (_F,), "Ren et al. 2021"),
         Entry("gmm", GaussianMixture, "ln Σ_k N(f; μ_k, Σ_k)", (_F,), "Mukhoti et al. 2023"),
         Entry("knn", KNN, "−|z − z_(k)|, z = f/|f|", (_F,), "Sun et al. 2022"),
