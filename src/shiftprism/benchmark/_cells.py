@@ -88,15 +88,15 @@ def _unmeasured(cell: Cell, results: Results) -> tuple[str, ...]:
     """The scores asked for that have no rows, beside those that do not fit this model."""
     if cell.model == "pixels":
         return ()
-    known = {row.subject for row in results.rows} | _left_out(cell).keys()
+    known = {row.subject for row in results.rows} | _told(cell)["left_out"].keys()
     return tuple(name for name in cell.plan.scores if name not in known)
 
 
-def _left_out(cell: Cell) -> dict[str, str]:
-    """Scores and calibrators that do not fit this model, and why, as its folder tells."""
+def _told(cell: Cell) -> dict[str, dict[str, Any]]:
+    """What its folder tells: scores and calibrators that do not fit this model, and why; where the seconds went."""
     file = cell.folder / "cell.json"
-    found: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))["left_out"] if file.exists() else {}
-    return found
+    found: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return {"left_out": {}, "seconds": {}} | found
 
 
 def _measured(cell: Cell, own: Home) -> Results:
@@ -130,8 +130,9 @@ def _measured(cell: Cell, own: Home) -> Results:
         before = time.perf_counter()
         found.add(shift, outputs, data.labels)
         spent["rows"] += time.perf_counter() - before
-    without = {**_left_out(cell), **without, **left}
-    about = {"left_out": without, "seconds": {name: round(value, 2) for name, value in spent.items()}}
+    told = _told(cell)
+    seconds = {name: round(value + told["seconds"].get(name, 0.0), 2) for name, value in spent.items()}
+    about = {"left_out": {**told["left_out"], **without, **left}, "seconds": seconds}
     write_text(cell.folder / "cell.json", json.dumps(about, indent=2) + "\n")
     return found.results()
 
