@@ -105,7 +105,7 @@ def standing(results: Results, data: str) -> str:
     return "".join(f"- {line}\n" for line in lines if line)
 
 
-def _above(order: Order, ours: Pair, what: str, who: str, most: int = 100) -> str:
+def _above(order: Order, ours: Pair, what: str, who: str, most: int = 12) -> str:
     """A sentence: the place of ours, and what is before it beyond noise and within; empty where it was not measured."""
     at = [number for number, (pair, _, _) in enumerate(order) if pair == ours]
     if not at:
