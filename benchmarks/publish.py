@@ -100,7 +100,8 @@ def _relative(label: str, seconds: list[float | None]) -> str:
 def merged(grids: list[Path]) -> Results:
     """The rows of all grids; an error where two have the same cell, or were made with other settings."""
     plans = [_asked(grid)["plan"] for grid in grids]
-    for name in ("suite", "preset", "settings", "images", "corruptions", "scores", "calibrators"):
+    same = ("suite", "preset", "settings", "images", "corrupted_images", "corruptions", "scores", "calibrators")
+    for name in same:
         if len({json.dumps(plan[name]) for plan in plans if name != "settings" or plan["models"]}) > 1:
             raise SystemExit(f"the grids have different {name}")
     found, seen = [], dict[tuple[str, str, int, str], Path]()

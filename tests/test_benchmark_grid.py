@@ -19,7 +19,7 @@ from PIL import Image
 from shiftprism import Classifier
 from shiftprism.benchmark import Plan, Results, Row, collect, evidence, make_plan, study
 from shiftprism.benchmark._cells import run_cell
-from shiftprism.benchmark._plan import Cell, cells
+from shiftprism.benchmark._plan import Cell, as_json, cells
 from shiftprism.benchmark._study import _claim
 from shiftprism.benchmark._suites import by_mean_image, home, photographs, shifts
 from shiftprism.calibrators import Temperature, cross_validate
@@ -230,6 +230,25 @@ def test_a_given_model_is_measured_by_the_papers_protocol(whole: Path, tmp_path:
     assert found.value == pytest.approx(nll(whole_fit, truth), rel=1e-5)
 
 
+def test_corruptions_may_have_fewer_images_than_the_other_sets(whole: Path, tmp_path: Path) -> None:
+    sizes = {one.name: len(one.make().images) for one in shifts(small(), "digits", whole)}
+    plan = small(images=300, corrupted_images=20)
+    fewer = {one.name: len(one.make().images) for one in shifts(plan, "digits", tmp_path)}
+    assert fewer == {name: 20 if name == "motion_blur" else min(n, 300) for name, n in sizes.items()}
+    assert max(sizes.values()) > 300
+    (both,) = {
+        len(one.make().images) for one in shifts(small(images=20, corrupted_images=300), "digits", tmp_path / "b")
+    }
+    assert both == 20
+
+
+def test_a_folder_from_before_an_option_can_be_gone_on_with() -> None:
+    plan = small()
+    before = {name: value for name, value in as_json(plan).items() if name != "corrupted_images"}
+    assert plan.differences(before) == []
+    assert small(corrupted_images=20).differences(before) == ["corrupted_images 20 for 0"]
+
+
 def images_in(root: Path, folders: dict[str, str]) -> None:
     """Folders of class folders of one letter, 20 small images in each."""
     rng = np.random.default_rng(0)
@@ -317,6 +336,7 @@ def test_the_ladder_by_looks() -> None:
         ({"calibrators": ["x"]}, "Expected `calibrators` to be one of"),
         ({"corruptions": ["rain"]}, "Expected `corruptions` to be one of"),
         ({"images": 3}, "Expected `images` to be 0 for all, or at least 10 but got 3"),
+        ({"corrupted_images": -1}, "Expected `corrupted_images` to be 0 for all, or at least 10 but got -1"),
         ({"settings": {"epoch": 3}}, "Expected `config` to be made of epochs, .* but got epoch"),
         ({"runs": ["nowhere"]}, "Expected `runs` to be folders of trained models but got nowhere without model.json"),
         ({"data": "cifar10"}, "Expected `data` to be left out with the suite digits"),

@@ -97,7 +97,8 @@ def test_the_table_of_peers_is_that_of_the_raw_output(publish: ModuleType) -> No
 
 def grid(folder: Path, results: Results, **changed: object) -> Path:
     results.write(folder)
-    plan = dict.fromkeys(("suite", "preset", "settings", "images", "corruptions", "scores", "calibrators"), "same")
+    names = ("suite", "preset", "settings", "images", "corrupted_images", "corruptions", "scores", "calibrators")
+    plan = dict.fromkeys(names, "same")
     asked = {"plan": plan | {"models": {"vanilla": 1}} | changed, "command": "shiftprism …", "earlier": []}
     (folder / "suite.json").write_text(json.dumps(asked))
     return folder

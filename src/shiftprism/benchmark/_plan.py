@@ -70,6 +70,8 @@ class Plan:
     corruptions: tuple[str, ...] = ()
     images: int = 0
     """At most so many of each shifted set; 0 for all."""
+    corrupted_images: int = 0
+    """At most so many of each corrupted one; 0 for as many as `images` says."""
     hold_out: tuple[str, ...] = ()
     far: str = ""
     size: int = 0
@@ -85,7 +87,7 @@ class Plan:
 
     def differences(self, other: Mapping[str, Any]) -> list[str]:
         """What differs from the plan in a file, a phrase each; models, seeds, scores and suites' data may be added."""
-        ours, theirs = _flat(as_json(self)), _flat(other)
+        ours, theirs = _flat(as_json(self)), {"corrupted_images": 0} | _flat(other)  # older folders do not say
         if set(theirs.get("scores", ())) < set(self.scores):
             theirs["scores"] = ours["scores"]
         # two folders of a user's may have the same name
@@ -116,6 +118,7 @@ def make_plan(
     calibrators: Sequence[str] | None = None,
     corruptions: Sequence[str] | None = None,
     images: int = 0,
+    corrupted_images: int = 0,
     backbone: str | None = None,
     preset: str | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -128,7 +131,8 @@ def make_plan(
 
     `suite` is "digits" or "paper", or `data` names a user's own. `models` are names of `MODELS`, "duq:2" for two seeds;
     `seeds` those of every model that does not say; without it three for the paper's four heads, one for the others.
-    `runs` are "model=FOLDER" or FOLDER.
+    `runs` are "model=FOLDER" or FOLDER. `images` are the most of any shifted set, `corrupted_images` of a corrupted
+    one: there are 75 of these on CIFAR, and a few of the others.
 
     >>> make_plan("digits", models=["vanilla", "duq:2"], seeds=1).models
     {'vanilla': 1, 'duq': 2}
@@ -174,6 +178,7 @@ def make_plan(
         _chosen("calibrators", calibrators, CALIBRATORS, list(CALIBRATORS)),
         _chosen("corruptions", corruptions, CORRUPTIONS, COMMON),
         images,
+        corrupted_images,
         tuple(hold_out),
         "" if far is None else _absolute(far),
         size,
@@ -182,8 +187,9 @@ def make_plan(
     )
     if given and len(plan.data) > 1:
         raise wrong("data", "given where runs are", "none", f"say which it is: {', '.join(plan.data)}")
-    if images < 0 or (images and images < 10):
-        raise wrong("images", "0 for all, or at least 10", images, "a few hundred give an AUROC to a few per cent")
+    for name, most in (("images", images), ("corrupted_images", corrupted_images)):
+        if most < 0 or 0 < most < 10:
+            raise wrong(name, "0 for all, or at least 10", most, "a few hundred give an AUROC to a few per cent")
     for name in counted:
         plan.training(name, 0)  # wrong settings are refused now
     return plan

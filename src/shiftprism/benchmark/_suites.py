@@ -57,8 +57,9 @@ def shifts(plan: Plan, data: str, out: Path) -> list[Shift]:
     """Every shift of the plan; a shift's images are made when first asked for and then read from the folder."""
     own = home(plan, data, out)
     test = own.load("test")
-    found = list(_others(plan, data, own, test)) + list(covariate(few(test, plan.images), plan.corruptions))
+    corrupted = covariate(few(test, plan.corrupted_images or plan.images), plan.corruptions)
     folder = out / "shifted" / own.name
+    found = [*_others(plan, data, own, test), *corrupted]
     return [one._replace(make=partial(_stored, folder, one, plan.images)) for one in found]
 
 

@@ -53,6 +53,9 @@ def benchmark(
     calibrators: Annotated[str | None, typer.Option(help="temperature,alpha-beta,… (all)")] = None,
     corruptions: Annotated[str | None, typer.Option(help="motion_blur,fog,… (the 15 of CIFAR-C)")] = None,
     images: Annotated[int, typer.Option(min=0, help="At most so many images of each shifted set; 0 for all.")] = 0,
+    corrupted_images: Annotated[
+        int, typer.Option(min=0, help="At most so many of each corruption, by far the most sets. (as --images)")
+    ] = 0,
     hold_out: Annotated[
         str | None, typer.Option(help="Classes of your own data that no model learns. (every fifth)")
     ] = None,
@@ -90,6 +93,7 @@ def benchmark(
         calibrators=_list(calibrators),
         corruptions=_list(corruptions),
         images=images,
+        corrupted_images=corrupted_images,
         backbone=backbone or words["backbone"],
         preset=preset or words["preset"],
         settings=file,
