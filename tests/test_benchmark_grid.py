@@ -401,6 +401,26 @@ def test_a_killed_process_of_the_pool_costs_nothing_but_time(whole: Path, tmp_pa
     same(whole, tmp_path)
 
 
+_GROWS = """
+import builtins, time, numpy
+from shiftprism.benchmark._spread import spread
+def grows(item, threads):
+    builtins.kept = [*getattr(builtins, "kept", []), numpy.ones(60_000_000)]
+    time.sleep(1.5)  # loky looks at the size once a second
+    return item
+if __name__ == "__main__":
+    print(sorted(done.result for done in spread(grows, range(6), 2)))
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_have_grown_are_renewed_in_silence(tmp_path: Path) -> None:
+    program = tmp_path / "grows.py"
+    program.write_text(_GROWS)
+    done = subprocess.run([sys.executable, str(program)], check=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[0, 1, 2, 3, 4, 5]\n", "")
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning", "ignore::DeprecationWarning")
 def test_a_ray_cluster_gives_the_same_rows_though_a_worker_is_killed(whole: Path, tmp_path: Path) -> None:

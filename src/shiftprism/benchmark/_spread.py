@@ -2,6 +2,7 @@
 
 import os
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -54,6 +55,8 @@ def _on_cores(work: Callable[[Any, int], Any], items: Sequence[Any], jobs: int) 
     from joblib import Parallel, delayed, parallel_config
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
+    # loky renews a process that has grown, between two pieces of work, and tells the user, who can do nothing about it
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
     left, threads = dict(enumerate(items)), threads_for(jobs)
     for _ in range(2):  # a killed process takes the whole pool with it: what is left is begun once more
         limits = {"inner_max_num_threads": threads} if jobs > 1 else {}
