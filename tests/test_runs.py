@@ -229,7 +229,9 @@ def test_no_thread_of_the_others_outlives_close(tmp_path: Path) -> None:
 
 def test_a_folder_in_use_is_not_overwritten(whole: Path) -> None:
     before = weights(whole)
-    with pytest.raises(ValueError, match="Expected `out` to be a new folder"):
+    with pytest.raises(
+        ValueError, match=r"Expected `out` to be a new folder but got .*, which holds a run; add --resume"
+    ):
         run(whole, "digits", "digits", "alpha-beta", SHORT)
     with pytest.raises(ValueError, match=r"a finished one with rate 0\.5 for 0\.2"):
         run(whole, "digits", "digits", "alpha-beta", replace(SHORT, rate=0.5), resume=True)

@@ -56,12 +56,14 @@ def _show(
         with Progress(
             TextColumn("{task.description}"), BarColumn(), *times, console=console, disable=not speaks
         ) as bar:
-            task = bar.add_task("", total=None)
+            task = bar.add_task(
+                "", total=None, visible=False
+            )  # errors about settings and data come before any progress
 
             def tell(now: "Step") -> None:
                 text = f"epoch {now.epoch:3} loss {now.loss:.3f} accuracy {now.accuracy:6.1%}"
                 text += f" {now.images_per_second:6.0f}/s"
-                bar.update(task, total=now.steps, completed=now.step, description=text)
+                bar.update(task, total=now.steps, completed=now.step, description=text, visible=True)
 
             done = room.run(out, *names, training, root, resume, tensorboard, tell, processes)
     except KeyboardInterrupt:

@@ -50,7 +50,7 @@ def run(
     if training.precision == "auto" and before:
         training = replace(training, precision=before.get("precision", "float32"))
     if (out / "state.safetensors").exists() and not resume:
-        raise wrong("out", "a new folder", f"{out}, which holds a run,", "add --resume to go on with it")
+        raise wrong("out", "a new folder", f"{out}, which holds a run", "add --resume to go on with it")
     names = {"data": data, "backbone": backbone, "head": head}
     if (out / "result.json").exists():
         return _finished(out, names | asdict(training))
