@@ -102,7 +102,7 @@ def merged(grids: list[Path]) -> Results:
     plans = [_asked(grid)["plan"] for grid in grids]
     same = ("suite", "preset", "settings", "images", "corrupted_images", "corruptions", "scores", "calibrators")
     for name in same:
-        if len({json.dumps(plan[name]) for plan in plans if name != "settings" or plan["models"]}) > 1:
+        if len({json.dumps(plan.get(name, 0)) for plan in plans if name != "settings" or plan["models"]}) > 1:
             raise SystemExit(f"the grids have different {name}")
     found, seen = [], dict[tuple[str, str, int, str], Path]()
     for grid in grids:

@@ -56,9 +56,7 @@ def _show(
         with Progress(
             TextColumn("{task.description}"), BarColumn(), *times, console=console, disable=not speaks
         ) as bar:
-            task = bar.add_task(
-                "", total=None, visible=False
-            )  # errors about settings and data come before any progress
+            task = bar.add_task("", total=None, visible=False)  # errors come before any progress
 
             def tell(now: "Step") -> None:
                 text = f"epoch {now.epoch:3} loss {now.loss:.3f} accuracy {now.accuracy:6.1%}"
