@@ -1,14 +1,23 @@
-"""Files that are either whole or absent."""
+"""The one reader and writer of our files: whole or absent when written, strict about format and names when read.
 
+Nothing here needs torch or NumPy before it is called. Nothing is pickled.
+"""
+
+import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
+
+from shiftprism._errors import wrong
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import nn
+
+WEIGHTS = "weights.safetensors"
+"""The file of tensors in the folder of a saved model, score or calibrator. A JSON file beside it is written last."""
 
 
 @contextmanager
@@ -20,7 +29,12 @@ def replacing(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
+        beside.touch()
+        mode = (
+            beside.stat().st_mode
+        )  # what the umask allows; safetensors makes its file anew, readable by its owner only
         yield beside
+        beside.chmod(mode)
         with beside.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(beside, path)
@@ -34,13 +48,94 @@ def write_text(path: Path, text: str) -> None:
         beside.write_text(text, encoding="utf-8")
 
 
-def write_tensors(path: Path, tensors: "dict[str, Tensor]", about: dict[str, str]) -> None:
-    """Write a safetensors file, whole or not at all; a full disk is an OSError, as for any other file."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, whole or not at all."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
+
+def read_json(path: Path, expected: str, advice: str) -> dict[str, Any]:
+    """The JSON object in a file; a missing or damaged file is an error that names it.
+
+    `expected` says what the file should be ("a saved model"), `advice` what to do about it.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise wrong("path", expected, f"{path} ({error.strerror})", advice) from error
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or nested without end
+        raise wrong("path", expected, f"{path} ({error})", advice) from error
+    if not isinstance(found, dict):
+        raise wrong("path", expected, f"{path} with a {type(found).__name__} in place of an object", advice)
+    return found
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Any], about: dict[str, str]) -> None:
+    """Write torch tensors, or NumPy arrays, to a safetensors file, whole or not at all.
+
+    A full disk is an OSError, as for any other file.
+    """
+    from safetensors import SafetensorError
+
+    arrays = all(hasattr(value, "__array_interface__") for value in tensors.values())  # torch tensors have none
     with replacing(path) as beside:
         try:
-            save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, beside, about)
+            if arrays:
+                import numpy as np
+                from safetensors.numpy import save_file as save_arrays
+
+                save_arrays({name: np.ascontiguousarray(value) for name, value in tensors.items()}, beside, about)
+            else:
+                from safetensors.torch import save_file
+
+                save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, beside, about)
         except SafetensorError as error:
             raise OSError(f"{path} could not be written: {error}; what was there before is untouched") from error
+
+
+def read_tensors(
+    path: Path, known: str | None, advice: str, framework: Literal["pt", "np"] = "pt"
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The tensors of a safetensors file and its metadata.
+
+    `known` is the format that the metadata must name, None for a file of any origin. A damaged file, or one of another
+    format, is a ValueError that names it and gives the `advice`; a missing one is a FileNotFoundError.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework=framework) as file:
+            about: dict[str, str] = file.metadata() or {}
+            if known is not None and about.get("format") != known:
+                raise wrong("path", f"a file of format {known}", f"{path} of format {about.get('format')}", advice)
+            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118 (not a dict)
+    except SafetensorError as error:
+        raise wrong("path", "a whole safetensors file", f"{path} ({error})", advice) from error
+
+
+def read_metadata(path: Path, known: str, advice: str) -> dict[str, str]:
+    """The metadata alone: the tensors stay on the disk."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            about: dict[str, str] = file.metadata() or {}
+    except SafetensorError as error:
+        raise wrong("path", "a whole safetensors file", f"{path} ({error})", advice) from error
+    if about.get("format") != known:
+        raise wrong("path", f"a file of format {known}", f"{path} of format {about.get('format')}", advice)
+    return about
+
+
+def load_state(module: "nn.Module", tensors: Mapping[str, Any], path: Path, advice: str) -> None:
+    """Put `tensors` into a module; every one that is missing, unknown or of another shape is named in the error."""
+    own = module.state_dict()
+    faults = [f"{name} is missing" for name in sorted(own.keys() - tensors.keys())]
+    faults += [f"{name} is unknown" for name in sorted(tensors.keys() - own.keys())]
+    faults += [
+        f"{name} has shape {tuple(tensors[name].shape)} for {tuple(own[name].shape)}"
+        for name in sorted(own.keys() & tensors.keys())
+        if own[name].shape != tensors[name].shape
+    ]
+    if faults:
+        raise wrong("path", "tensors that fit the code", f"{path}, where {'; '.join(faults)}", advice)
+    module.load_state_dict(dict(tensors))
