@@ -1,7 +1,6 @@
 """`shiftprism train`: a run by names; its flags are the fields of `Training`."""
 
-import inspect
-from dataclasses import fields
+from dataclasses import Field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from shiftprism.cli._flags import with_flags
 from shiftprism.training.settings import Training, read_settings, resolve
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def _train(
     words |= {name: str(file.pop(name)) for name in _WORDS if name in file}
     given = {"data": data, "backbone": backbone, "head": head, "preset": preset}
     words |= {name: value for name, value in given.items() if value is not None}
-    training = resolve(words["preset"], file, {name: value for name, value in flags.items() if value is not None})
+    training = resolve(words["preset"], file, flags)
     names = (words["data"], words["backbone"], words["head"])
     out = out or Path("runs") / f"{'-'.join(names)}-{training.seed}".replace("/", "_")
     _show(out, names, training, root, resume, tensorboard)
@@ -76,22 +76,8 @@ def _show(
     )
 
 
-def _with_flags() -> Any:
-    """The command with one option for each field of `Training`, so that the two can never differ."""
-    own = [p for p in inspect.signature(_train).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    for one in fields(Training):
-        flag = one.name.replace("_", "-")
-        names = (f"--{flag}/--no-{flag}",) if isinstance(one.default, bool) else (f"--{flag}",)
-        option = typer.Option(*names, help=f"{one.metadata['help']} (paper: {one.default})", show_default=False)
-        kind: Any = Annotated[type(one.default) | None, option]
-        own.append(inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind))
-
-    def train(**words: Any) -> None:
-        _train(**words)
-
-    train.__doc__ = _train.__doc__
-    train.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
-    return train
+def _describe(field: "Field[Any]") -> str:
+    return f"{field.metadata['help']} (paper: {field.default})"
 
 
-train = _with_flags()
+train = with_flags(_train, Training, _describe)
