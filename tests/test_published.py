@@ -23,7 +23,7 @@ RESULTS = ROOT / "results"
 
 @pytest.fixture(scope="module")
 def publish() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("publish", ROOT / "benchmarks/publish.py")
+    spec = importlib.util.spec_from_file_location("publish", ROOT / "tools/publish.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -47,7 +47,7 @@ def test_a_text_says_what_the_rows_say(publish: ModuleType, parts: dict[str, Cal
     assert ROOT / name in publish.TEXTS
     text = (ROOT / name).read_text(encoding="utf-8")
     assert publish.BLOCK.search(text)
-    assert publish.renewed(text, parts) == text, "run python benchmarks/publish.py"
+    assert publish.renewed(text, parts) == text, "run python tools/publish.py"
 
 
 def test_a_number_changed_by_hand_is_noticed(publish: ModuleType, parts: dict[str, Callable[[], str]]) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 def need(module: str, extra: str) -> Any:
     """The imported `module`, or an ImportError that says which extra brings it.
 
-    >>> need("math", "serve").sqrt(4)
+    >>> need("math", "cluster").sqrt(4)
     2.0
-    >>> need("no_such_module", "serve")
+    >>> need("no_such_module", "cluster")
     Traceback (most recent call last):
     ...
-    ImportError: `no_such_module` is not installed; run: pip install "shiftprism[serve]"
+    ImportError: `no_such_module` is not installed; run: pip install "shiftprism[cluster]"
     """
     try:
         return import_module(module)

@@ -1,7 +1,7 @@
 """Real evidence that travels with the package: what two CIFAR-10 networks say about a sample of every set.
 
 No images and no features: |f|, the similarities and the logits in half precision are all that g, h, U and calibration
-read. Made by `benchmarks/bundle.py`, which docs/benchmark.md tells more about.
+read. Made by `tools/bundle.py`, which docs/benchmark.md tells more about.
 """
 
 import json
@@ -60,7 +60,7 @@ def read_bundle(path: Path) -> list[Evidence]:
     with safe_open(path, framework="pt") as file:
         about = file.metadata() or {}
         if about.get("format") != _FORMAT:
-            raise wrong("path", f"a file of format {_FORMAT}", str(path), "make it with benchmarks/bundle.py")
+            raise wrong("path", f"a file of format {_FORMAT}", str(path), "make it with tools/bundle.py")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     found = []
     for fields in json.loads(about["sources"]):

@@ -22,7 +22,7 @@ BOLD = (
     "images alone). Nothing is bold where that would be more than half of the best one's rivals."
 )
 CHOSEN_ON = ("motion_blur", "shot_noise", "gaussian_noise", "contrast")
-"""The corruptions that `benchmarks/scores_trial.py` looked at to choose our own scores."""
+"""The corruptions that `tools/scores_trial.py` looked at to choose our own scores."""
 _NOT_CHOSEN_ON = " over the corruptions on which none of them was chosen"
 Pair = tuple[str, str]
 OURS: Pair = ("alpha-beta", "u")

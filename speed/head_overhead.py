@@ -1,6 +1,6 @@
 """What the α-β head costs: a training step of WRN-16-4 with it over one without, interleaved in one run.
 
-Run with: .venv/bin/python benchmarks/head_overhead.py [--rounds 12] [--batch 64]
+Run with: .venv/bin/python speed/head_overhead.py [--rounds 12] [--batch 64]
 
 The two networks take turns, so that noise of the machine meets both alike. Reported: the ratio of the best times, the
 median of the ratios of neighbouring steps, and the parameters added, 2 (D + 1).

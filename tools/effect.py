@@ -1,6 +1,6 @@
 """Does the paper's effect show at the size of the laptop preset?
 
-python benchmarks/effect.py RUN... --root DATA, with finished runs of `shiftprism train --data cifar10 --preset laptop`,
+python tools/effect.py RUN... --root DATA, with finished runs of `shiftprism train --data cifar10 --preset laptop`,
 vanilla and alpha-beta, some seeds each. 2,000 evenly spaced images of each set; scores that need no fit.
 """
 

@@ -1,4 +1,4 @@
-"""The evidence that the package carries: python benchmarks/bundle.py VANILLA_RUN ALPHA_BETA_RUN --root DATA
+"""The evidence that the package carries: python tools/bundle.py VANILLA_RUN ALPHA_BETA_RUN --root DATA
 
 Takes two finished runs of `shiftprism train --data cifar10 --preset laptop` (seed 0) and forwards evenly spaced samples
 of the held-out and test images, of CIFAR-100, SVHN and Tiny ImageNet, and of the 15 corruptions at severities 1, 3, 5.

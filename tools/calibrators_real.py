@@ -1,6 +1,6 @@
 """Every calibrator on a real network: the public ResNet-20, CIFAR-10 test, clean and corrupted by our own corruptions.
 
-    python benchmarks/calibrators_real.py --root DATA --weights resnet20_cifar10.npz --cache FOLDER
+    python tools/calibrators_real.py --root DATA --weights resnet20_cifar10.npz --cache FOLDER
 
 Clean numbers by 5-fold cross validation on the 10,000 test images; corrupted ones fitted to all of them and tested on
 the first 2,000 corrupted, 15 corruptions at severities 1, 3 and 5, a mean of 45 conditions. The network is vanilla, so
@@ -14,16 +14,14 @@ from pathlib import Path
 
 import torch
 
-from shiftprism.backbones import BACKBONES, load_arrays
+from scores_trial import resnet20
 from shiftprism.calibrators import CALIBRATORS, PAPER, AlphaBeta, Dirichlet, ExponentialMap, Line, Matrix, paper_table
 from shiftprism.calibrators.protocol import Fit
 from shiftprism.classifier import Classifier, predict
 from shiftprism.datasets import Dataset, load
-from shiftprism.heads import Linear
 from shiftprism.outputs import Outputs
 from shiftprism.shifts import covariate
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FEW = 2000
 SEVERITIES = (1, 3, 5)
 EXTRA: dict[str, Fit] = {
@@ -42,13 +40,6 @@ ALPHA_BETA: dict[str, Fit] = {
     "paper's c = 1 and SGD, over logits": partial(AlphaBeta.fit, method="sgd"),
     "paper's SGD with c = 0.2, over logits": partial(AlphaBeta.fit, method="sgd", scale=0.2),
 }
-
-
-def classifier(weights: Path) -> Classifier:
-    """The public model: ImageNet's normalisation, a bias in the last layer."""
-    backbone, head = BACKBONES["resnet20"](channels=3), Linear(64, 10, bias=True)
-    load_arrays(weights, backbone, head)
-    return Classifier(backbone, head, MEAN, STD).eval()
 
 
 def gathered(model: Classifier, test: Dataset, cache: Path) -> tuple[Outputs, list[tuple[Outputs, torch.Tensor]]]:
@@ -92,12 +83,12 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=Path("results/calibration.md"))
     asked = parser.parse_args()
     test = load("cifar10", "test", asked.root)
-    clean, shifted = gathered(classifier(asked.weights), test, asked.cache)
+    clean, shifted = gathered(resnet20(asked.weights), test, asked.cache)
     lines = paper_table({**CALIBRATORS, **EXTRA}, clean, test.labels, shifted)
     forms = paper_table(ALPHA_BETA, clean, test.labels, shifted)
     text = (
         "# Calibration of a public ResNet-20 on CIFAR-10\n\n"
-        "Made by `benchmarks/calibrators_real.py`; every number from one run. Clean: 5-fold cross validation on the "
+        "Made by `tools/calibrators_real.py`; every number from one run. Clean: 5-fold cross validation on the "
         f"10,000 test images. Corrupted: fitted to all of them, tested on the first {FEW:,} under {len(shifted)} "
         f"conditions (15 corruptions of this library at severities {', '.join(map(str, SEVERITIES))}), ECE (15 bins) "
         "and NLL of each, then averaged.\n\n"

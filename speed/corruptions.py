@@ -1,8 +1,8 @@
 """How long the 75 conditions of CIFAR-C take, in what memory, and how many times faster than one image at a time.
 
-    python benchmarks/corruptions.py                      10,000 images, all 75 conditions: minutes
-    python benchmarks/corruptions.py --images 1000        a tenth of it
-    python benchmarks/corruptions.py --to figures.json    the figures as a file too
+    python speed/corruptions.py                      10,000 images, all 75 conditions: minutes
+    python speed/corruptions.py --images 1000        a tenth of it
+    python speed/corruptions.py --to figures.json    the figures as a file too
 
 The plain reading that it is compared with is the one of the tests (tests/test_corruptions_reference.py): NumPy, SciPy
 and Pillow, one image after another. Both run in turns on the same images, so that a busy machine slows both alike. It

@@ -1,6 +1,6 @@
 """Answers of the edits beside pytorch-ood 0.4.0, in the environment that the docstring of `scores_peers.py` builds:
 
-    benchmarks/.venv-pytorch-ood/bin/python benchmarks/edits_peers.py
+    speed/.venv-pytorch-ood/bin/python speed/edits_peers.py
 
 A ResNet-20 with random weights on random images; ReAct, ASH, SCALE and DICE are
 given to the score energy, as both sides do by default. pytorch-ood's scores are higher for OOD: negated here. Images

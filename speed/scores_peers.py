@@ -1,10 +1,10 @@
 """Answers and speed beside pytorch-ood 0.4.0, in an environment of its own:
 
-    python -m venv benchmarks/.venv-pytorch-ood
-    benchmarks/.venv-pytorch-ood/bin/pip install torch==2.13.0 numpy pillow scipy scikit-learn pandas tqdm gdown
-    benchmarks/.venv-pytorch-ood/bin/pip install safetensors
-    benchmarks/.venv-pytorch-ood/bin/pip install --no-deps torchvision==0.28.0 pytorch-ood==0.4.0 -e .
-    benchmarks/.venv-pytorch-ood/bin/python benchmarks/scores_peers.py
+    python -m venv speed/.venv-pytorch-ood
+    speed/.venv-pytorch-ood/bin/pip install torch==2.13.0 numpy pillow scipy scikit-learn pandas tqdm gdown
+    speed/.venv-pytorch-ood/bin/pip install safetensors
+    speed/.venv-pytorch-ood/bin/pip install --no-deps torchvision==0.28.0 pytorch-ood==0.4.0 -e .
+    speed/.venv-pytorch-ood/bin/python speed/scores_peers.py
 
 Both sides take turns in one process and the best round counts. pytorch-ood's scores are higher for OOD: negated here.
 """

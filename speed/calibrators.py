@@ -1,4 +1,4 @@
-"""Synthetic logits whose optimum is known, and how near and how fast ours gets: python benchmarks/calibrators.py
+"""Synthetic logits whose optimum is known, and how near and how fast ours gets: python speed/calibrators.py
 
 `synthetic` draws features f = relu(normal) in 64 dimensions, logits z = W f, and labels from
 softmax(v ∘ z/2.98 + b + M z/2.98) with v, b or M switched off by `truth`. The optimum of a fit set is taken from scipy,

@@ -1,6 +1,6 @@
 """How every score fares on real shifts of CIFAR-10, and whether another combination would improve `prism`.
 
-    python benchmarks/scores_trial.py --data FOLDER --model shared/data/resnet20_cifar10.npz --to runs/scores-trial
+    python tools/scores_trial.py --data FOLDER --model shared/data/resnet20_cifar10.npz --to runs/scores-trial
 
 A public ResNet-20 that nobody here trained. Scores are fitted to its training set without augmentation; ranks come from
 one half of the test set, the other half is the ID side of every AUROC. Combinations are *chosen* on four corruptions
@@ -34,6 +34,7 @@ IMAGES = 2000
 
 
 def resnet20(path: Path) -> Classifier:
+    """The public model: ImageNet's normalisation, a bias in the last layer."""
     backbone, head = CifarResNet(20), Linear(64, 10, bias=True)
     load_arrays(path, backbone, head)
     return Classifier(backbone, head, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)).eval()

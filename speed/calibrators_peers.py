@@ -2,12 +2,12 @@
 
 The peers live in an environment of their own, made once, from the root of the repository:
 
-    python3 -m venv benchmarks/.venv-peers
-    benchmarks/.venv-peers/bin/pip install torch==2.13.0
-    benchmarks/.venv-peers/bin/pip install numpy scipy scikit-learn netcal probmetrics numba safetensors pillow rich
-    benchmarks/.venv-peers/bin/pip install lightning einops
-    benchmarks/.venv-peers/bin/pip install --no-deps torch-uncertainty torchvision==0.28.0 -e .
-    OMP_NUM_THREADS=1 benchmarks/.venv-peers/bin/python benchmarks/calibrators_peers.py
+    python3 -m venv speed/.venv-peers
+    speed/.venv-peers/bin/pip install torch==2.13.0
+    speed/.venv-peers/bin/pip install numpy scipy scikit-learn netcal probmetrics numba safetensors pillow rich
+    speed/.venv-peers/bin/pip install lightning einops
+    speed/.venv-peers/bin/pip install --no-deps torch-uncertainty torchvision==0.28.0 -e .
+    OMP_NUM_THREADS=1 speed/.venv-peers/bin/python speed/calibrators_peers.py
 
 Everyone gets the same float32 logits (or their softmax, where a peer asks for probabilities; in float64 for netcal,
 whose search does not move in float32). Contenders take turns and

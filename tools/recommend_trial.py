@@ -1,6 +1,6 @@
 """How near `benchmark.recommend`, which sees ID data alone, comes to the true order of scores on real shifts.
 
-    python benchmarks/recommend_trial.py --data FOLDER --model shared/data/resnet20_cifar10.npz --to runs/scores-trial
+    python tools/recommend_trial.py --data FOLDER --model shared/data/resnet20_cifar10.npz --to runs/scores-trial
 
 The public ResNet-20 and the cached Outputs of `scores_trial.py`. `recommend` gets one half of the CIFAR-10 test set and
 the training set; the truth is the AUROC of the other half against CIFAR-100, SVHN, Tiny ImageNet and the 15 corruptions

@@ -1,4 +1,4 @@
-"""Time of auroc and ece beside scikit-learn's answer and a plain loop: python benchmarks/metrics.py
+"""Time of auroc and ece beside scikit-learn's answer and a plain loop: python speed/metrics.py
 
 The contenders take turns and the best of several rounds counts, so that a busy machine slows all of them alike.
 """

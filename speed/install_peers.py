@@ -1,4 +1,4 @@
-"""What `pip install` brings, for ShiftPrism and its peers: python benchmarks/install_peers.py
+"""What `pip install` brings, for ShiftPrism and its peers: python speed/install_peers.py
 
 pip resolves each in an empty environment and installs nothing. torch is held at one version, so that a peer without a
 bound of its own does not pull another build; torch and what it brings itself are counted apart.

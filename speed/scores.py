@@ -1,9 +1,9 @@
-"""What scoring costs beside the forward pass, and how much memory fits take: python benchmarks/scores.py
+"""What scoring costs beside the forward pass, and how much memory fits take: python speed/scores.py
 
-    python benchmarks/scores.py --data FOLDER --model shared/data/resnet20_cifar10.npz
+    python speed/scores.py --data FOLDER       with the forward pass of CIFAR-10, which must be in FOLDER
 
-Rounds take turns and the best of each counts, so that a busy machine slows all alike. `benchmarks/scores_peers.py` has
-the comparison with pytorch-ood, in an environment of its own.
+Rounds take turns and the best of each counts, so that a busy machine slows all alike. The ResNet-20 is untrained: what
+it costs does not depend on its weights. `speed/scores_peers.py` has the comparison with pytorch-ood.
 """
 
 import argparse
@@ -15,7 +15,6 @@ from pathlib import Path
 
 import torch
 
-from scores_trial import resnet20
 from shiftprism.classifier import Classifier, predict
 from shiftprism.datasets import Dataset, load
 from shiftprism.outputs import Outputs
@@ -97,11 +96,10 @@ def memory(name: str, classes: int, samples: int = 200_000) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--model", type=Path)
     options = parser.parse_args()
-    if options.data and options.model:
+    if options.data:
         train, test = (load("cifar10", split, root=options.data) for split in ("train", "test"))
-        one_pass(resnet20(options.model), train, test)
+        one_pass(Classifier.build("resnet20", "vanilla", test.names), train, test)
     print("Peak memory of a fit beyond the data, 200,000 x 512 in float32")
     for name, entry in SCORES.items():
         if entry.fitted:
