@@ -1,6 +1,6 @@
 """Synthetic logits whose optimum is known, and how near and how fast ours gets: python speed/calibrators.py
 
-`synthetic` draws features f = relu(normal) in 64 dimensions, logits z = W f, and labels from
+`draw_sample` draws features f = relu(normal) in 64 dimensions, logits z = W f, and labels from
 softmax(v ∘ z/2.98 + b + M z/2.98) with v, b or M switched off by `truth`. The optimum of a fit set is taken from scipy,
 run to a gradient of 1e-9 on the plain NLL in float64; the NLL of the true distribution bounds what any calibrator can
 reach on test data. One thread: small arrays gain nothing from two.
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from shiftprism.calibrators import AlphaBeta, Calibrator, Dirichlet, Matrix, Monotone, Penalty, Temperature, Vector
-from shiftprism.calibrators._path import reference
 from shiftprism.metrics import ece, nll
 from shiftprism.outputs import Outputs
 
@@ -25,7 +24,7 @@ Truth = Literal["temperature", "vector", "matrix"]
 Labels = NDArray[np.int64]
 
 
-class Drawn(NamedTuple):
+class Sample(NamedTuple):
     """Outputs in float32, as a network gives them, labels, and the probabilities the labels were drawn from."""
 
     outputs: Outputs
@@ -33,7 +32,7 @@ class Drawn(NamedTuple):
     true: NDArray[np.float64]
 
 
-def synthetic(samples: int, classes: int, truth: Truth = "matrix", seed: int = 0) -> Drawn:
+def draw_sample(samples: int, classes: int, truth: Truth = "matrix", seed: int = 0) -> Sample:
     """A draw of `samples`; the model is the same for every seed."""
     rng, fixed = np.random.default_rng(seed), np.random.default_rng(1)
     weight = fixed.normal(size=(classes, 64)) * 6 / 8
@@ -52,17 +51,17 @@ def synthetic(samples: int, classes: int, truth: Truth = "matrix", seed: int = 0
     labels = (logits + rng.gumbel(size=z.shape)).argmax(1)
     f, raw = torch.from_numpy(features).float(), torch.from_numpy(z).float()
     norms = f.norm(dim=1)
-    return Drawn(Outputs(f, norms, raw / norms[:, None], raw, raw), labels, true)
+    return Sample(Outputs(f, norms, raw / norms[:, None], raw, raw), labels, true)
 
 
-def given_penalty(samples: int, classes: int, shrink: bool) -> Penalty:
+def fixed_penalty(samples: int, classes: int, shrink: bool) -> Penalty:
     """The one λ, μ, ν of the comparison: a tenth of the reference strength, at a temperature of 3."""
-    return Penalty(*(weight / 10 for weight in reference(classes, samples, 3.0, shrink)))
+    return Penalty(*(weight / 10 for weight in Penalty.reference(classes, samples, 3.0, shrink)))
 
 
-def witness(drawn: Drawn, per_class: bool) -> float:
+def optimal_nll(sample: Sample, per_class: bool) -> float:
     """The least mean NLL of z/T, or of v ∘ z + b, that scipy finds from T = 3."""
-    z, labels = drawn.outputs.logits.double().numpy(), drawn.labels
+    z, labels = sample.outputs.logits.double().numpy(), sample.labels
     rows, classes = np.arange(len(z)), z.shape[1]
 
     def objective(theta: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -83,7 +82,7 @@ def witness(drawn: Drawn, per_class: bool) -> float:
     return float(found.fun)
 
 
-def timed(fit: Callable[[], Calibrator], rounds: int = 5) -> tuple[Calibrator, float]:
+def time_fit(fit: Callable[[], Calibrator], rounds: int = 5) -> tuple[Calibrator, float]:
     """The fitted calibrator and the best time, in ms."""
     best = float("inf")
     for _ in range(rounds):
@@ -93,10 +92,10 @@ def timed(fit: Callable[[], Calibrator], rounds: int = 5) -> tuple[Calibrator, f
     return fitted, 1e3 * best
 
 
-def contenders(drawn: Drawn) -> dict[str, Callable[[], Calibrator]]:
+def contenders(sample: Sample) -> dict[str, Callable[[], Calibrator]]:
     """Our fits by name."""
-    outputs, labels = drawn.outputs, drawn.labels
-    shrunk, odir = (given_penalty(outputs.N, outputs.K, shrink) for shrink in (True, False))
+    outputs, labels = sample.outputs, sample.labels
+    shrunk, odir = (fixed_penalty(outputs.N, outputs.K, shrink) for shrink in (True, False))
     return {
         "temperature": lambda: Temperature.fit(outputs, labels),
         "vector": lambda: Vector.fit(outputs, labels),
@@ -114,15 +113,15 @@ def main() -> None:
     for samples, classes in SIZES:
         print(f"\n{samples} x {classes}: distance of the fit set's NLL from the optimum scipy finds")
         for truth, kind in (("temperature", Temperature), ("vector", Vector)):
-            drawn = synthetic(samples, classes, truth)  # type: ignore[arg-type]
-            fitted, _ = timed(lambda: kind.fit(drawn.outputs, drawn.labels), 1)  # noqa: B023
-            best = witness(drawn, kind is Vector)
+            sample = draw_sample(samples, classes, truth)  # type: ignore[arg-type]
+            fitted, _ = time_fit(lambda: kind.fit(sample.outputs, sample.labels), 1)  # noqa: B023
+            best = optimal_nll(sample, kind is Vector)
             after = fitted.report.nll_after
             print(f"  {kind.__name__:<12} {after:.9f} - {best:.9f} = {after - best:+.1e}")
-        drawn, test = synthetic(samples, classes), synthetic(samples, classes, seed=5)
+        sample, test = draw_sample(samples, classes), draw_sample(samples, classes, seed=5)
         print(f"  labels by a matrix; the true distribution has test NLL {nll(test.true, test.labels):.6f}")
-        for name, fit in contenders(drawn).items():
-            fitted, ms = timed(fit, 1 if "path" in name else 3)
+        for name, fit in contenders(sample).items():
+            fitted, ms = time_fit(fit, 1 if "path" in name else 3)
             p = fitted.probabilities(test.outputs)
             report = fitted.report
             print(

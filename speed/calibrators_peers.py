@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrators import SIZES, given_penalty, synthetic
+from calibrators import SIZES, draw_sample, fixed_penalty
 from shiftprism.calibrators import AlphaBeta, Dirichlet, Matrix, Temperature, Vector
 from shiftprism.metrics import ece, nll
 
@@ -91,9 +91,9 @@ def families(samples: int, classes: int) -> tuple[dict[str, dict[str, Fit]], Any
     ordered: Any = import_module("probmetrics.calibrators.orderpreserving")
 
     tu, _ = uncertainty()
-    drawn, test = synthetic(samples, classes), synthetic(samples, classes, seed=5)
-    z, y, o = drawn.outputs.logits.numpy(), drawn.labels, drawn.outputs
-    shrunk, odir = given_penalty(samples, classes, True), given_penalty(samples, classes, False)
+    sample, test = draw_sample(samples, classes), draw_sample(samples, classes, seed=5)
+    z, y, o = sample.outputs.logits.numpy(), sample.labels, sample.outputs
+    shrunk, odir = fixed_penalty(samples, classes, True), fixed_penalty(samples, classes, False)
 
     def ours(fit: Callable[[], Any]) -> Fit:
         def run() -> Callable[[Any], Any]:

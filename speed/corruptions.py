@@ -84,7 +84,7 @@ def memory() -> float:
 def conditions(images: Tensor, name: str) -> list[float]:
     """Seconds for each severity."""
     seeds = torch.arange(len(images))
-    return [timed(partial(CORRUPTIONS[name], images, severity, seeds)) for severity in SEVERITIES]
+    return [seconds_of(partial(CORRUPTIONS[name], images, severity, seeds)) for severity in SEVERITIES]
 
 
 def in_turns(images: Tensor, plain: Any, count: int, turns: int = 5) -> dict[str, list[float]]:
@@ -103,8 +103,8 @@ def in_turns(images: Tensor, plain: Any, count: int, turns: int = 5) -> dict[str
         for name, severity in product(COMMON, SEVERITIES):
             single = partial(one_by_one, plain.PLAIN[name], pixels[few], severity, random)
             batched = partial(CORRUPTIONS[name], batch[many], severity, seeds)
-            seconds[name][0] += timed(single, time.process_time) / len(pixels)
-            seconds[name][1] += timed(batched, time.process_time) / len(batch)
+            seconds[name][0] += seconds_of(single, time.process_time) / len(pixels)
+            seconds[name][1] += seconds_of(batched, time.process_time) / len(batch)
     return seconds
 
 
@@ -114,7 +114,7 @@ def one_by_one(reading: Any, pixels: Any, severity: int, random: np.random.Gener
         reading(image, severity, random)
 
 
-def timed(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+def seconds_of(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds on the wall, or by another clock."""
     start = clock()
     work()

@@ -14,7 +14,7 @@ from pathlib import Path
 PEERS = ("torch", ".", "pytorch-ood==0.4.0", "torch-uncertainty[cpu]==0.13.0", "probmetrics==1.3.0", "openood")
 
 
-def brought(wanted: str, folder: Path) -> set[str] | None:
+def list_packages(wanted: str, folder: Path) -> set[str] | None:
     """The names of all packages, or None where pip finds no way."""
     (folder / "constraints.txt").write_text("torch==2.13.0\n")
     report = folder / "report.json"
@@ -29,7 +29,7 @@ def brought(wanted: str, folder: Path) -> set[str] | None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        found = {wanted: brought(wanted, Path(folder)) for wanted in PEERS}
+        found = {wanted: list_packages(wanted, Path(folder)) for wanted in PEERS}
     own = found["torch"] or set()
     for wanted, names in found.items():
         if names is not None and wanted != "torch":

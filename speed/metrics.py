@@ -11,7 +11,6 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import roc_auc_score
 
 from shiftprism.metrics import auroc, ece
-from shiftprism.metrics._probabilities import top
 
 ROUNDS = 7
 Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -31,7 +30,8 @@ def loop_auroc(id: Scores, ood: Scores) -> float:
 
 def sklearn_ece(probabilities: Probabilities, labels: Labels) -> float:
     """From calibration_curve, which drops empty bins and keeps the counts to itself; they are counted here."""
-    confidence, correct = top(probabilities, labels)
+    predicted = probabilities.argmax(1)
+    confidence, correct = probabilities[np.arange(len(labels)), predicted], predicted == labels
     accuracy, mean = calibration_curve(correct, confidence, n_bins=15)
     counts = np.histogram(confidence, np.linspace(0, 1, 16))[0]
     return float(np.sum(counts[counts > 0] * np.abs(accuracy - mean)) / len(labels))

@@ -57,7 +57,7 @@ def data(samples: int, width: int, classes: int, seed: int) -> tuple[Tensor, Ten
     return (places[labels] + spread * torch.randn(samples, width, generator=generator)).relu(), labels
 
 
-def said(head: Linear, features: Tensor) -> Outputs:
+def make_outputs(head: Linear, features: Tensor) -> Outputs:
     with torch.no_grad():
         return head.outputs(features)
 
@@ -71,8 +71,8 @@ def agreement() -> None:
         means = torch.stack([x[y == k].mean(0) for k in range(10)])
         head.weight.copy_(means / 4)
         head.get_parameter("bias").copy_(-means.square().sum(1) / 8)
-    known = said(head, x)
-    sets = [said(head, data(2000, 64, 10, 2)[0]), said(head, data(2000, 64, 10, 3)[0].roll(1, 1) * 0.9)]
+    known = make_outputs(head, x)
+    sets = [make_outputs(head, data(2000, 64, 10, 2)[0]), make_outputs(head, data(2000, 64, 10, 3)[0].roll(1, 1) * 0.9)]
     weight, bias = head.weight.detach(), head.get_parameter("bias").detach()
     linear = nn.Linear(64, 10)
     linear.load_state_dict(head.state_dict())
@@ -124,7 +124,7 @@ def speed() -> None:
     print(f"\n{'time':52}{'shiftprism':>11}{'pytorch-ood':>12}")
     head = Linear(512, 100)
     x, y = data(10_000, 512, 100, 1)
-    known = said(head, x)
+    known = make_outputs(head, x)
     fitted = {name: SCORES[name].fit(known, y) for name in ("mahalanobis", "gmm")}
     maha, gmm = peer.Mahalanobis(None).fit_features(x, y), peer.GMM(None).fit_features(x, y)
     compare("Mahalanobis fit, 10k x 512, K 100", lambda: SCORES["mahalanobis"].fit(known, y),
@@ -137,14 +137,14 @@ def speed() -> None:
     compare("GMM score, 1k x 512, K 100", lambda: fitted["gmm"](few),
             lambda: gmm.predict_features(x[:1000]), 1.5)  # fmt: skip
     x, y = data(10_000, 512, 10, 1)
-    known = said(Linear(512, 10), x)
+    known = make_outputs(Linear(512, 10), x)
     mixture, gmm = SCORES["gmm"].fit(known, y), peer.GMM(None).fit_features(x, y)
     compare("GMM fit, 10k x 512, K 10", lambda: SCORES["gmm"].fit(known, y),
             lambda: peer.GMM(None).fit_features(x, y), 0)  # fmt: skip
     compare("GMM score, 2k x 512, K 10", lambda: mixture(known.rows(slice(0, 2000))),
             lambda: gmm.predict_features(x[:2000]), 1.5)  # fmt: skip
     bank, labels = data(50_000, 512, 10, 1)
-    known = said(Linear(512, 10), bank)
+    known = make_outputs(Linear(512, 10), bank)
     near, knn = SCORES["knn"].fit(known, k=50), peer.KNN(None, k=50).fit_features(bank, labels)
     compare("KNN score, bank 50k, 2k queries, k 50, D 512", lambda: near(known.rows(slice(0, 2000))),
             lambda: knn.predict_features(bank[:2000]), 2, 2)  # fmt: skip

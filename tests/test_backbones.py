@@ -52,7 +52,7 @@ def some_images(count: int = 6, size: int = SIZE, channels: int = 2) -> Tensor:
     return torch.randn(count, channels, size, size, generator=torch.Generator().manual_seed(1))
 
 
-def trained(name: str, seed: int = 0) -> nn.Module:
+def warm_up(name: str, seed: int = 0) -> nn.Module:
     """In eval mode, with running statistics that differ from the initial ones."""
     backbone = build(name, seed)
     with torch.no_grad():
@@ -89,18 +89,18 @@ def test_features_have_the_promised_width(name: str) -> None:
 
 @every_backbone
 def test_features_are_non_negative_except_behind_a_leaky_relu(name: str) -> None:
-    features = trained(name)(some_images())
+    features = warm_up(name)(some_images())
     assert bool((features < 0).any()) == name.endswith(("-ddu", "-3d"))
 
 
 @every_backbone
 def test_an_odd_size_is_no_error(name: str) -> None:
-    assert trained(name)(torch.randn(2, 2, 9, 7)).isfinite().all()
+    assert warm_up(name)(torch.randn(2, 2, 9, 7)).isfinite().all()
 
 
 @every_backbone
 def test_in_eval_mode_a_row_does_not_depend_on_its_batch(name: str) -> None:
-    backbone, images = trained(name), some_images()
+    backbone, images = warm_up(name), some_images()
     alone = torch.cat([backbone(image[None]) for image in images])
     torch.testing.assert_close(backbone(images), alone)
 
@@ -118,7 +118,7 @@ def test_gradient_reaches_every_parameter(name: str) -> None:
 
 @every_backbone
 def test_exports_with_a_dynamic_batch(name: str) -> None:
-    backbone = trained(name)
+    backbone = warm_up(name)
     program = torch.export.export(
         backbone, (some_images(3),), dynamic_shapes={"images": {0: torch.export.Dim("batch")}}
     )
@@ -128,7 +128,7 @@ def test_exports_with_a_dynamic_batch(name: str) -> None:
 
 @every_backbone
 def test_state_round_trips_through_safetensors(name: str, tmp_path: Path) -> None:
-    backbone = trained(name)
+    backbone = warm_up(name)
     save_file(backbone.state_dict(), tmp_path / "weights.safetensors")
     again = build(name, seed=7).eval()
     again.load_state_dict(load_file(tmp_path / "weights.safetensors"), strict=True)
@@ -137,7 +137,7 @@ def test_state_round_trips_through_safetensors(name: str, tmp_path: Path) -> Non
 
 @every_backbone
 def test_a_deep_copy_is_independent(name: str) -> None:
-    backbone = trained(name)
+    backbone = warm_up(name)
     before = backbone(some_images())
     twin = copy.deepcopy(backbone)
     with torch.no_grad():
@@ -178,7 +178,7 @@ def test_residual_networks_have_their_known_size(make: Callable[[], Any], count:
     assert parameters(backbone) + 10 * backbone.out_features + 10 == count
 
 
-def silenced(block: nn.Module) -> nn.Module:
+def silence(block: nn.Module) -> nn.Module:
     """The block with a last convolution of zeros: what is left is its shortcut."""
     with torch.no_grad():
         block.get_parameter("conv2.weight").zero_()
@@ -186,18 +186,18 @@ def silenced(block: nn.Module) -> nn.Module:
 
 
 def test_the_wide_shortcut_is_a_convolution_of_the_raw_input() -> None:
-    block = silenced(WideResNet(10, 1).layer2[0])
+    block = silence(WideResNet(10, 1).layer2[0])
     images = torch.randn(2, 16, 6, 6)
     expected = F.conv2d(images, block.get_parameter("shortcut.weight"), stride=2)
     torch.testing.assert_close(block(images), expected)
-    same = silenced(WideResNet(10, 1).layer1[0])
+    same = silence(WideResNet(10, 1).layer1[0])
     assert torch.equal(same(images), images)
 
 
 def test_the_ddu_shortcut_averages_and_adds_channels_of_zeros() -> None:
     backbone = WideResNet(10, 1, residual="ddu")
     images = torch.randn(2, 16, 6, 6)
-    out = silenced(backbone.layer2[0])(images)
+    out = silence(backbone.layer2[0])(images)
     expected = images.reshape(2, 16, 3, 2, 3, 2).mean((3, 5))
     torch.testing.assert_close(out[:, :16], expected)
     assert torch.equal(out[:, 16:], torch.zeros(2, 16, 3, 3))
@@ -208,7 +208,7 @@ def test_the_ddu_shortcut_averages_and_adds_channels_of_zeros() -> None:
 def test_the_small_network_takes_ddus_changes() -> None:
     backbone = SmallResNet(1, (4, 6, 8), residual="ddu")
     images = torch.randn(2, 4, 6, 6)
-    out = silenced(backbone.blocks[0])(images)
+    out = silence(backbone.blocks[0])(images)
     averages = images.reshape(2, 4, 3, 2, 3, 2).mean((3, 5))
     torch.testing.assert_close(out[:, :4], F.leaky_relu(averages, 0.01))
     assert torch.equal(out[:, 4:], torch.zeros(2, 2, 3, 3))
@@ -218,7 +218,7 @@ def test_the_small_network_takes_ddus_changes() -> None:
 
 
 def test_the_cifar_shortcut_takes_every_second_pixel_and_pads_both_sides() -> None:
-    out = silenced(CifarResNet(8).layer2[0])(images := torch.randn(2, 16, 6, 6))
+    out = silence(CifarResNet(8).layer2[0])(images := torch.randn(2, 16, 6, 6))
     assert torch.equal(out[:, 8:24], images[:, :, ::2, ::2].relu())
     assert torch.equal(out[:, :8], torch.zeros(2, 8, 3, 3))
     assert torch.equal(out[:, 24:], torch.zeros(2, 8, 3, 3))

@@ -9,7 +9,7 @@ from shiftprism.classifier import predict
 from shiftprism.corruptions import CORRUPTIONS
 from shiftprism.metrics import accuracy, auroc
 from shiftprism.scores import SCORES
-from trained import digits, trained_on_digits, unseen_digits
+from trained import digits, train_on_digits, unseen_digits
 
 
 class Baseline(NamedTuple):
@@ -40,7 +40,7 @@ def test_a_baseline_learns_and_beats_chance_on_both_shifts(name: str) -> None:
     scores of several baselines are near or below chance there, as docs/heads.md shows.
     """
     head, score, backbone, change = BASELINES[name]
-    classifier, _ = trained_on_digits(head, backbone, **change)
+    classifier, _ = train_on_digits(head, backbone, **change)
     (known, labels), (inside, truth) = (predict(classifier, digits(split)) for split in ("train", "test"))
     assert labels is not None
     assert truth is not None

@@ -1,6 +1,5 @@
-"""The grid: whole, gone on with after a kill, mended after damage, refused where settings differ, spread out."""
+"""The grid: whole, resumed after a kill, mended after damage, refused where settings differ, on many processes."""
 
-import json
 import os
 import shutil
 import signal
@@ -17,40 +16,43 @@ import torch
 from PIL import Image
 
 from shiftprism import Classifier
-from shiftprism.benchmark import Plan, Results, Row, collect, evidence, make_plan, study
+from shiftprism.benchmark import Plan, study
 from shiftprism.benchmark._cells import run_cell
-from shiftprism.benchmark._plan import Cell, as_json, cells
-from shiftprism.benchmark._study import _claim
-from shiftprism.benchmark._suites import by_mean_image, home, photographs, shifts
+from shiftprism.benchmark._grid import Cell, list_cells
+from shiftprism.benchmark._study import _record_plan
+from shiftprism.benchmark._suites import in_distribution, list_shifts, photographs, split_by_mean_image
 from shiftprism.calibrators import Temperature, cross_validate
-from shiftprism.datasets import Dataset
+from shiftprism.datasets import Dataset, load
 from shiftprism.metrics import ece, nll
 from shiftprism.outputs import Outputs
+from shiftprism.plots import read_model_outputs
+from shiftprism.rows import Results, ResultsFolder, Row, set_file
 from shiftprism.scores import SCORES
 
 SMALL: dict[str, Any] = {
-    "models": ["vanilla:2", "alpha-beta", "ensemble"],
+    "models": ("vanilla:2", "alpha-beta", "ensemble"),
     "seeds": 1,
-    "scores": ["g", "u", "msp", "knn", "fisher"],
-    "calibrators": ["temperature", "alpha-beta"],
-    "corruptions": ["motion_blur"],
+    "scores": ("g", "u", "msp", "knn", "fisher"),
+    "calibrators": ("temperature", "alpha-beta"),
+    "corruptions": ("motion_blur",),
     "settings": {"epochs": 2},
 }
 
 
 def small(**changes: Any) -> Plan:
-    return make_plan("digits", **(SMALL | changes))
+    return Plan(suite="digits", **(SMALL | changes)).resolve()
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("grid")
-    told: list[float] = []
-    outcome = study(small(), out, tell=lambda share, text: told.append(share), command="shiftprism benchmark …")
+    shares: list[float] = []
+    outcome = study(small(), out, progress=lambda share, text: shares.append(share), command="shiftprism benchmark …")
     assert outcome.failed == {}
     assert outcome.notes == []
-    assert told == sorted(told)
-    assert 0 <= told[0] <= told[-1] == 1
+    assert shares == sorted(shares)
+    assert 0 <= shares[0] <= shares[-1] == 1
+    assert outcome.results.rows == Results.read(out).rows
     return out
 
 
@@ -90,23 +92,26 @@ def test_the_grid_is_whole(whole: Path) -> None:
     assert histogram["unseen digits"] < 0.2 < histogram["photographs"]
     parameters = {row.model: row.value for row in rows if row.metric == "parameters"}
     assert parameters["alpha-beta"] - parameters["vanilla"] == 2 * 65
-    asked = json.loads((whole / "suite.json").read_text())
-    assert asked["plan"]["models"] == {"vanilla": 2, "alpha-beta": 1, "ensemble": 1}
-    assert asked["command"] == "shiftprism benchmark …"
-    assert asked["earlier"] == []
-    counts = json.loads((whole / "pixels.json").read_text())["digits"]
-    assert np.array(counts["photographs"]).sum() == 1000 * 64
+    folder = ResultsFolder(whole)
+    assert folder.read_suite()["plan"]["models"] == ["vanilla:2", "alpha-beta:1", "ensemble:1"]
+    assert folder.commands() == ["shiftprism benchmark …"]
+    assert np.array(folder.read_pixels("digits")["photographs"]).sum() == 1000 * 64
+    assert folder.collect().rows == rows
 
 
 def test_a_folder_remembers_the_commands_that_filled_it(tmp_path: Path) -> None:
-    for models, command in ((["vanilla:1"], "one"), (["vanilla:2"], "two"), (["vanilla:2"], "two"), (["beta"], "one")):
-        _claim(make_plan("digits", models=models), tmp_path, command)
-    asked = json.loads((tmp_path / "suite.json").read_text())
-    assert (asked["earlier"], asked["command"]) == (["two"], "one")
+    folder = ResultsFolder(tmp_path)
+    for model, command in (("vanilla:1", "one"), ("vanilla:2", "two"), ("vanilla:2", "two"), ("beta", "one")):
+        _record_plan(Plan(suite="digits", models=(model,)).resolve(), folder, command)
+    assert folder.commands() == ["two", "one"]
+    assert folder.read_suite()["plan"]["models"] == ["beta:3"]
+    folder.suite.write_text('{"command": "one"}')
+    with pytest.raises(ValueError, match=r"a folder of results but got .*suite\.json without a plan"):
+        _record_plan(small(), folder, "two")
 
 
 def test_pixel_distances_are_total_variation(whole: Path) -> None:
-    counts = json.loads((whole / "pixels.json").read_text())["digits"]
+    counts = ResultsFolder(whole).read_pixels("digits")
     one, other = (np.array(counts[name][0], float) for name in ("digits", "unseen digits"))
     expected = 0.5 * np.abs(one / one.sum() - other / other.sum()).sum()
     (row,) = Results.read(whole).where(subject="histogram", shift="unseen digits").rows
@@ -115,23 +120,28 @@ def test_pixel_distances_are_total_variation(whole: Path) -> None:
 
 
 def test_an_ensemble_is_the_mean_of_its_members(whole: Path) -> None:
-    members = [evidence(whole, "vanilla", seed).clean.logits.softmax(1) for seed in (0, 1)]
-    found = evidence(whole, "ensemble")
+    members = [read_model_outputs(whole, "vanilla", seed).clean.logits.softmax(1) for seed in (0, 1)]
+    found = read_model_outputs(whole, "ensemble")
     assert torch.allclose(found.clean.logits.exp(), (members[0] + members[1]) / 2, atol=1e-6)
     rows = Results.read(whole).where(model="ensemble").rows
     assert {row.subject for row in rows if row.metric == "auroc"} == {"msp"}  # logits alone have no norm
 
 
-def test_evidence_comes_from_the_folder(whole: Path) -> None:
-    found = evidence(whole, "alpha-beta", most=50)
-    assert (found.model, found.seed, found.source.data, found.clean.N) == ("alpha-beta", 0, "digits", 50)
+def test_outputs_are_read_from_the_folder(whole: Path) -> None:
+    found = read_model_outputs(whole, "alpha-beta", most=50)
+    assert (found.model, found.source.seed, found.source.data, found.clean.N) == ("alpha-beta", 0, "digits", 50)
+    assert found.source.weights == Results.read(whole).where(model="alpha-beta").rows[0].weights
     assert set(found.calibrators) == {"temperature", "alpha-beta"}
     assert len(found.shifted) == 5 + 3 + 2
-    shift, outputs, labels = found.shifted[0]
-    assert outputs.N == len(labels) == 50
-    assert torch.equal(shift.make().labels[:50], labels)
+    for condition, outputs, labels in found.shifted:
+        file = ResultsFolder(whole).shifted("digits") / set_file(condition.shift, condition.severity)
+        assert torch.equal(load(str(file), "all").labels[:50], labels)
+        assert outputs.N == len(labels) == 50
+    assert read_model_outputs(whole, "vanilla", 1, "digits").source.seed == 1
     with pytest.raises(FileNotFoundError, match="has no outputs of duq, seed any, data any; it has digits-alpha"):
-        evidence(whole, "duq")
+        read_model_outputs(whole, "duq")
+    with pytest.raises(FileNotFoundError, match="has no outputs of vanilla, seed 7, data digits"):
+        read_model_outputs(whole, "vanilla", 7, "digits")
 
 
 def test_a_second_command_computes_nothing(whole: Path) -> None:
@@ -151,7 +161,7 @@ def test_a_broken_last_line_and_lost_resamples_are_mended(whole: Path, tmp_path:
     stored = (out / "cells/digits-vanilla-0/outputs/clean-0.safetensors").stat().st_mtime_ns
     outcome = study(small(), out)
     assert len(outcome.notes) == 2
-    assert all("made anew from its stored outputs" in note for note in outcome.notes)
+    assert all("measured again from its stored outputs" in note for note in outcome.notes)
     assert outcome.notes[0].startswith("digits-vanilla-0: Expected `path` to be a file of benchmark rows but got line ")
     assert (out / "cells/digits-vanilla-0/outputs/clean-0.safetensors").stat().st_mtime_ns == stored
     same(whole, out)
@@ -162,7 +172,7 @@ def test_other_settings_are_refused_and_more_models_are_added(whole: Path, tmp_p
         study(small(images=100, settings={"epochs": 3}), whole)
     out = tmp_path / "copy"
     shutil.copytree(whole, out)
-    outcome = study(small(models=["gsd"]), out)
+    outcome = study(small(models=("gsd",)), out)
     assert {row.model for row in outcome.results.rows} == {"pixels", "vanilla", "alpha-beta", "ensemble", "gsd"}
 
 
@@ -170,7 +180,7 @@ def test_more_scores_are_measured_from_what_is_stored(whole: Path, tmp_path: Pat
     out, anew = tmp_path / "copy", tmp_path / "anew"
     shutil.copytree(whole, out)
     stored = {path: path.stat().st_mtime_ns for path in out.glob("cells/*[!e]-?/outputs/*")}  # a mean is no forward
-    more = small(scores=["mahalanobis_logits", *SMALL["scores"], "vim"])
+    more = small(scores=("mahalanobis_logits", *SMALL["scores"], "vim"))
     found = study(more, out).results
     assert {path: path.stat().st_mtime_ns for path in stored} == stored
     shutil.copytree(whole, anew)
@@ -178,9 +188,12 @@ def test_more_scores_are_measured_from_what_is_stored(whole: Path, tmp_path: Pat
         rows.unlink()
     (anew / "suite.json").unlink()
     expected = study(more, anew).results
-    number = {row: place for place, row in enumerate(untimed(expected.rows))}
-    order = [number[row] for row in untimed(found.rows)]
-    assert sorted(order) == list(range(len(number)))
+    ours, others = untimed(found.rows), untimed(expected.rows)
+    number = {replace(row, value=0.0, error=0.0): place for place, row in enumerate(others)}
+    order = [number[replace(row, value=0.0, error=0.0)] for row in ours]
+    assert sorted(order) == list(range(len(others)))
+    # a product of features read from a file may be rounded differently from one of features just computed
+    assert [row.value for row in ours] == pytest.approx([others[place].value for place in order], rel=1e-6, abs=1e-12)
     timed = [[place for place, row in enumerate(one.rows) if row.metric != "seconds"] for one in (found, expected)]
     np.testing.assert_allclose(found.resamples[timed[0]], expected.resamples[timed[1]][order], atol=1e-6)
     subjects = {row.subject for row in found.rows if row.model == "ensemble"}
@@ -199,7 +212,7 @@ def test_a_failing_cell_does_not_stop_the_others(tmp_path: Path) -> None:
             raise RuntimeError("no luck")
         return run_cell(cell, threads)
 
-    outcome = study(small(models=["vanilla", "ensemble", "gsd"]), tmp_path, work=fails)
+    outcome = study(small(models=("vanilla", "ensemble", "gsd")), tmp_path, work=fails)
     assert set(outcome.failed) == {"digits-vanilla-0", "digits-ensemble-0"}
     assert outcome.failed["digits-vanilla-0"].startswith("no luck")
     assert "no digits-vanilla-0 in" in outcome.failed["digits-ensemble-0"]
@@ -211,9 +224,9 @@ def test_a_given_model_is_measured_by_the_papers_protocol(whole: Path, tmp_path:
     """A saved classifier without a config was trained on everything: calibrators are cross-validated on test images."""
     model = tmp_path / "mine"
     Classifier.load(whole / "cells/digits-vanilla-0/run").save(model)
-    changes: dict[str, Any] = {"models": None, "runs": [f"mine={model}"], "scores": ["g", "knn"], "images": 100}
+    changes: dict[str, Any] = {"models": (), "runs": (f"mine={model}",), "scores": ("g", "knn"), "images": 100}
     plan = small(**changes)
-    assert [cell.key for cell in cells(plan, tmp_path)] == ["digits-pixels-0", "digits-mine-0"]
+    assert [cell.key for cell in list_cells(plan, tmp_path)] == ["digits-pixels-0", "digits-mine-0"]
     results = study(plan, tmp_path / "out").results
     rows = results.where(model="mine").rows
     assert {(row.protocol, row.backbone, row.head) for row in rows} == {("paper", "digits", "vanilla")}
@@ -231,22 +244,27 @@ def test_a_given_model_is_measured_by_the_papers_protocol(whole: Path, tmp_path:
 
 
 def test_corruptions_may_have_fewer_images_than_the_other_sets(whole: Path, tmp_path: Path) -> None:
-    sizes = {one.name: len(one.make().images) for one in shifts(small(), "digits", whole)}
+    sizes = {one.name: len(one.make().images) for one in list_shifts(small(), "digits", ResultsFolder(whole))}
     plan = small(images=300, corrupted_images=20)
-    fewer = {one.name: len(one.make().images) for one in shifts(plan, "digits", tmp_path)}
+    fewer = {one.name: len(one.make().images) for one in list_shifts(plan, "digits", ResultsFolder(tmp_path))}
     assert fewer == {name: 20 if name == "motion_blur" else min(n, 300) for name, n in sizes.items()}
     assert max(sizes.values()) > 300
-    (both,) = {
-        len(one.make().images) for one in shifts(small(images=20, corrupted_images=300), "digits", tmp_path / "b")
-    }
-    assert both == 20
+    other = list_shifts(small(images=20, corrupted_images=300), "digits", ResultsFolder(tmp_path / "other"))
+    assert {len(one.make().images) for one in other} == {20}
 
 
-def test_a_folder_from_before_an_option_can_be_gone_on_with() -> None:
+def test_a_folder_of_an_older_version_can_be_resumed(tmp_path: Path) -> None:
+    """Its plan has a list of data sets, seeds by model, pairs as runs, and lacks a later option."""
     plan = small()
-    before = {name: value for name, value in as_json(plan).items() if name != "corrupted_images"}
-    assert plan.differences(before) == []
-    assert small(corrupted_images=20).differences(before) == ["corrupted_images 20 for 0"]
+    older = {name: value for name, value in plan.to_json().items() if name not in ("corrupted_images", "seeds")}
+    older |= {"data": ["digits"], "models": {"vanilla": 2, "alpha-beta": 1, "ensemble": 1}, "runs": []}
+    assert plan.differences(older) == []
+    assert small(corrupted_images=20).differences(older) == ["corrupted_images 20 for 0"]
+    images_in(tmp_path, {"mine": "abc", "other": "abc"})
+    mine = own(tmp_path / "mine")
+    assert mine.differences(mine.to_json() | {"data": [str(tmp_path / "mine")]}) == []
+    (difference,) = mine.differences(mine.to_json() | {"data": [str(tmp_path / "other")]})
+    assert difference.startswith("data ")
 
 
 def images_in(root: Path, folders: dict[str, str]) -> None:
@@ -261,15 +279,16 @@ def images_in(root: Path, folders: dict[str, str]) -> None:
 
 
 def own(data: Path, **changes: Any) -> Plan:
-    options = {"models": ["vanilla"], "backbone": "digits", "preset": "smoke"}
-    return make_plan(None, str(data), **(SMALL | options | changes))
+    options = {"models": ("vanilla",), "backbone": "digits", "preset": "smoke"}
+    return Plan(data=str(data), **(SMALL | options | changes)).resolve()
 
 
 def test_own_images_get_the_same_ladder(tmp_path: Path) -> None:
     images_in(tmp_path, {"mine": "abcdef", "far": "xy"})
     plan = own(tmp_path / "mine", far=str(tmp_path / "far"))
-    assert home(plan, plan.data[0], tmp_path / "out").load("train").names == ("a", "b", "c", "d", "f")
-    found = shifts(replace(plan, hold_out=("a", "c")), plan.data[0], tmp_path / "other")
+    inside = in_distribution(plan, plan.data, ResultsFolder(tmp_path / "out"))
+    assert inside.load("train").names == ("a", "b", "c", "d", "f")
+    found = list_shifts(replace(plan, hold_out=("a", "c")), plan.data, ResultsFolder(tmp_path / "other"))
     assert [(one.name, one.kind, one.severity) for one in found[:4]] == [
         ("unseen classes", "concept", 0),
         ("far", "both", 0),
@@ -285,18 +304,18 @@ def test_own_images_get_the_same_ladder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("mistake", "message"),
-    [({"hold_out": ["z"]}, "Expected `hold_out` .* got z; it has a, b, c"), ({"far": "nowhere"}, "got 'nowhere'")],
+    [({"hold_out": ("z",)}, "Expected `hold_out` .* got z; it has a, b, c"), ({"far": "nowhere"}, "got 'nowhere'")],
 )
 def test_a_command_put_right_is_not_refused(tmp_path: Path, mistake: dict[str, Any], message: str) -> None:
     images_in(tmp_path, {"mine": "abc", "other/mine": "abc"})
     out = tmp_path / "out"
     with pytest.raises(ValueError, match=message):
-        study(own(tmp_path / "mine", **mistake), out, tell=lambda share, text: None)
+        study(own(tmp_path / "mine", **mistake), out, progress=lambda share, text: None)
     assert [path for path in out.rglob("*") if path.is_file()] == []
-    done = study(own(tmp_path / "mine", hold_out=["a"]), out, work=nothing)
+    done = study(own(tmp_path / "mine", hold_out=("a",)), out, work=nothing)
     assert done.failed == {}
     with pytest.raises(ValueError, match=r"Expected `out` to be a new folder, .* with data "):
-        study(own(tmp_path / "other/mine", hold_out=["a"]), out)
+        study(own(tmp_path / "other/mine", hold_out=("a",)), out)
     assert (out / "suite.json").exists()
 
 
@@ -307,7 +326,8 @@ def nothing(cell: Cell, threads: int) -> Results:
 @pytest.mark.parametrize("name", ["mine", "clean", "motion_blur"])
 def test_far_images_do_not_take_the_name_of_another_set(tmp_path: Path, name: str) -> None:
     images_in(tmp_path, {"mine": "abc", f"other/{name}": "xy"})
-    found = shifts(own(tmp_path / "mine", far=str(tmp_path / "other" / name)), str(tmp_path / "mine"), tmp_path / "out")
+    plan = own(tmp_path / "mine", far=str(tmp_path / "other" / name))
+    found = list_shifts(plan, plan.data, ResultsFolder(tmp_path / "out"))
     assert [one.name for one in found if one.kind == "both"] == [f"far {name}"]
 
 
@@ -319,51 +339,16 @@ def test_the_ladder_by_looks() -> None:
     b[..., 3] = 90
     known = Dataset(a, torch.tensor([0]), ("a",))
     unseen = Dataset(torch.cat([c, b]), torch.tensor([0, 1]), ("c", "b"))
-    assert by_mean_image(known, unseen) == {0: ("c",), 1: ("b",)}
+    assert split_by_mean_image(known, unseen) == {0: ("c",), 1: ("b",)}
     assert photographs().images.double().std() > 20
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ({"suite": None}, "Expected `suite` to be one of digits, paper but got nothing; or give your own images"),
-        ({"suite": "mnist"}, "Expected `suite` to be one of digits, paper but got 'mnist'"),
-        ({"models": ["resnet"]}, "Expected `models` to be one of alpha, .* but got 'resnet'"),
-        ({"models": ["ddu"]}, "but got ddu, which needs the backbone digits-ddu; leave it out, or take small, fast"),
-        ({"models": ["duq:no"]}, "Expected `models` to be names, or name:seeds but got duq:no"),
-        ({"models": ["ensemble"]}, "Expected `models` to be with vanilla where there is an ensemble"),
-        ({"scores": ["ouija"]}, "Expected `scores` to be one of .* but got 'ouija'"),
-        ({"calibrators": ["x"]}, "Expected `calibrators` to be one of"),
-        ({"corruptions": ["rain"]}, "Expected `corruptions` to be one of"),
-        ({"images": 3}, "Expected `images` to be 0 for all, or at least 10 but got 3"),
-        ({"corrupted_images": -1}, "Expected `corrupted_images` to be 0 for all, or at least 10 but got -1"),
-        ({"settings": {"epoch": 3}}, "Expected `config` to be made of epochs, .* but got epoch"),
-        ({"runs": ["nowhere"]}, "Expected `runs` to be folders of trained models but got nowhere without model.json"),
-        ({"data": "cifar10"}, "Expected `data` to be left out with the suite digits"),
-    ],
-)
-def test_wrong_words_are_refused_before_any_work(words: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make_plan(**({"suite": "digits"} | words))
-
-
-def test_models_keep_their_own_settings() -> None:
-    plan = make_plan("paper", "cifar10", settings={"epochs": 7})
-    assert plan.backbone == "fast"
-    assert plan.models["vanilla"] == 3
-    assert plan.models["sngp"] == 1
-    assert plan.training("duq", 4).rate == 0.1
-    assert plan.training("odin", 4).clip == 1
-    assert (plan.training("vanilla", 4).seed, plan.training("vanilla", 4).epochs) == (4, 7)
-    assert make_plan("paper", preset="paper").backbone == "wrn-28-10"
 
 
 _COMMAND = """
 import sys, torch
-from shiftprism.benchmark import make_plan, study
+from shiftprism.benchmark import Plan, study
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    outcome = study(make_plan("digits", **{options!r}), sys.argv[1], jobs={jobs})
+    outcome = study(Plan(suite="digits", **{options!r}), sys.argv[1], jobs={jobs})
     assert not outcome.failed, outcome.failed
 """
 
@@ -403,13 +388,13 @@ def test_a_killed_process_of_the_pool_costs_nothing_but_time(whole: Path, tmp_pa
 
 _GROWS = """
 import builtins, time, numpy
-from shiftprism.benchmark._spread import spread
+from shiftprism.benchmark._tasks import run_tasks
 def grows(item, threads):
     builtins.kept = [*getattr(builtins, "kept", []), numpy.ones(60_000_000)]
     time.sleep(1.5)  # loky looks at the size once a second
     return item
 if __name__ == "__main__":
-    print(sorted(done.result for done in spread(grows, range(6), 2)))
+    print(sorted(task.result for task in run_tasks(grows, range(6), 2)))
 """
 
 
@@ -443,13 +428,14 @@ def test_a_ray_cluster_gives_the_same_rows_though_a_worker_is_killed(whole: Path
     assert (tmp_path / "died").exists()
     assert outcome.failed == {}
     same(whole, tmp_path)
-    assert collect(tmp_path).rows == Results.read(tmp_path).rows
+    assert ResultsFolder(tmp_path).collect().rows == Results.read(tmp_path).rows
 
 
 def test_every_score_has_a_row(tmp_path: Path) -> None:
     """With all scores: those that a head cannot serve are named in cell.json, none is lost."""
-    study(small(models=["vanilla"], scores=None, calibrators=["temperature"], images=50), tmp_path)
-    rows = collect(tmp_path).where(model="vanilla", metric="auroc").rows
-    left_out = json.loads((tmp_path / "cells/digits-vanilla-0/cell.json").read_text())["left_out"]
+    study(small(models=("vanilla",), scores=(), calibrators=("temperature",), images=50), tmp_path)
+    folder = ResultsFolder(tmp_path)
+    rows = folder.collect().where(model="vanilla", metric="auroc").rows
+    left_out = folder.cell("digits-vanilla-0").read_about()["left_out"]
     assert {row.subject for row in rows} == set(SCORES) - set(left_out)
     assert set(left_out) == {"kernel"}

@@ -16,12 +16,15 @@ from torch import Tensor, nn
 
 from examples import outputs_of
 from shiftprism import metrics
+from shiftprism._files import read_metadata, write_tensors
 from shiftprism.calibrators import (
     CALIBRATORS,
     PAPER,
     AlphaBeta,
+    Calibrator,
     Dirichlet,
     ExponentialMap,
+    Fit,
     Histogram,
     Isotonic,
     Matrix,
@@ -33,11 +36,10 @@ from shiftprism.calibrators import (
     load,
     paper_table,
 )
-from shiftprism.calibrators.protocol import Fit
 from shiftprism.outputs import Outputs
 
 
-def drawn(samples: int = 3000, classes: int = 4, seed: int = 0, scale: float = 3.0) -> tuple[Outputs, Tensor]:
+def make_problem(samples: int = 3000, classes: int = 4, seed: int = 0, scale: float = 3.0) -> tuple[Outputs, Tensor]:
     """Logits with labels from an affine map of them: classes differ, some are taken for others."""
     rng = np.random.default_rng(seed)
     fixed = np.random.default_rng(9)
@@ -52,7 +54,7 @@ def nll(logits: Tensor, labels: Tensor) -> float:
 
 
 def test_vector_is_the_optimum_scipy_finds() -> None:
-    outputs, labels = drawn()
+    outputs, labels = make_problem()
     z, classes = outputs.logits, outputs.K
 
     def loss(
@@ -71,7 +73,7 @@ def test_vector_is_the_optimum_scipy_finds() -> None:
 
 @pytest.mark.parametrize("kind", [Matrix, Dirichlet])
 def test_matrix_without_a_penalty_is_a_logistic_regression(kind: type[Matrix] | type[Dirichlet]) -> None:
-    outputs, labels = drawn()
+    outputs, labels = make_problem()
     inputs = outputs.logits if kind is Matrix else torch.log_softmax(outputs.logits, 1)
     witness = LogisticRegression(C=np.inf, tol=1e-10, max_iter=5000).fit(inputs.numpy(), labels.numpy())
     best = -witness.predict_log_proba(inputs.numpy())[np.arange(len(labels)), labels].mean()
@@ -84,7 +86,7 @@ def test_matrix_without_a_penalty_is_a_logistic_regression(kind: type[Matrix] | 
 @pytest.mark.parametrize("classes", [4, 25])
 def test_the_gradient_of_the_penalised_loss_vanishes(kind: type[Matrix] | type[Dirichlet], classes: int) -> None:
     """With the whole Hessian (4 classes) and with its approximation (25)."""
-    outputs, labels = drawn(classes=classes)
+    outputs, labels = make_problem(classes=classes)
     penalty = Penalty(2.0, 0.3, 0.1)
     fitted = kind.fit(outputs, labels, penalty=penalty)
     inputs = outputs.logits if kind is Matrix else torch.log_softmax(outputs.logits, 1)
@@ -112,16 +114,16 @@ def test_the_path_shrinks_to_the_temperature_where_there_is_nothing_else() -> No
 
 @pytest.mark.parametrize("penalty", ["odir", "shrink"])
 def test_the_path_finds_a_matrix_where_there_is_one(penalty: str) -> None:
-    outputs, labels = drawn()
-    fresh, truth = drawn(seed=1)
-    fitted = Matrix.fit(outputs, labels, penalty=penalty)  # type: ignore[arg-type]
+    outputs, labels = make_problem()
+    fresh, truth = make_problem(seed=1)
+    fitted = Matrix.fit(outputs, labels, penalty=penalty)
     assert "cross validation" in fitted.report.note
     assert nll(fitted(fresh), truth) < nll(Vector.fit(outputs, labels)(fresh), truth) - 0.05
 
 
 @pytest.mark.parametrize("kind", [Matrix, Dirichlet])
 def test_the_papers_schedule(kind: type[Matrix] | type[Dirichlet]) -> None:
-    outputs, labels = drawn()
+    outputs, labels = make_problem()
     fitted = kind.fit(outputs, labels, method="sgd")
     assert fitted.report.iterations == 20 * 24
     assert fitted.report.nll_after < fitted.report.nll_before
@@ -131,7 +133,7 @@ def test_the_papers_schedule(kind: type[Matrix] | type[Dirichlet]) -> None:
 
 
 def test_isotonic_is_the_one_of_scikit_learn() -> None:
-    outputs, labels = drawn()
+    outputs, labels = make_problem()
     confidence, predicted = torch.softmax(outputs.logits, 1).max(1)
     witness = IsotonicRegression(y_min=1 / 3002, y_max=3001 / 3002).fit(confidence, (predicted == labels).double())
     ours = Isotonic.fit(outputs, labels)(outputs).exp().gather(1, predicted[:, None]).squeeze(1)
@@ -139,7 +141,7 @@ def test_isotonic_is_the_one_of_scikit_learn() -> None:
 
 
 def test_histogram_gives_the_share_of_right_ones_in_each_bin() -> None:
-    outputs, labels = drawn()
+    outputs, labels = make_problem()
     confidence, predicted = torch.softmax(outputs.logits, 1).max(1)
     fitted = Histogram.fit(outputs, labels, bins=3)
     ours = fitted(outputs).exp().gather(1, predicted[:, None]).squeeze(1)
@@ -150,7 +152,7 @@ def test_histogram_gives_the_share_of_right_ones_in_each_bin() -> None:
 
 @pytest.mark.parametrize("kind", [Isotonic, Histogram])
 def test_steps_leave_the_odds_of_the_other_classes(kind: type[Isotonic] | type[Histogram]) -> None:
-    outputs, labels = drawn()
+    outputs, labels = make_problem()
     p, q = torch.softmax(outputs.logits, 1), kind.fit(outputs, labels)(outputs).exp()
     torch.testing.assert_close(q.sum(1), torch.ones(3000, dtype=torch.float64))
     rest = p.argsort(1)[:, :-1]
@@ -160,7 +162,7 @@ def test_steps_leave_the_odds_of_the_other_classes(kind: type[Isotonic] | type[H
 
 @given(st.integers(0, 99), st.integers(2, 6))
 def test_monotone_keeps_the_order_of_all_classes(seed: int, classes: int) -> None:
-    outputs, labels = drawn(120, classes, seed)
+    outputs, labels = make_problem(120, classes, seed)
     logits = Monotone.fit(outputs, labels)(outputs)
     order = outputs.logits.argsort(1)
     assert (logits.gather(1, order).diff(dim=1) >= 0).all()
@@ -201,7 +203,7 @@ def test_bare_arrays_are_taken_when_named(name: str) -> None:
     outputs = outputs_of(samples=200)
     labels = torch.arange(200) % 4
     logits, fit = outputs.logits.numpy(), CALIBRATORS[name].fit
-    if name in ("alpha-beta", "exponential-map"):
+    if CALIBRATORS[name].needs_norms:
         with pytest.raises(ValueError, match="but got one made from logits alone"):
             fit(logits=logits, labels=labels)
         return
@@ -209,7 +211,7 @@ def test_bare_arrays_are_taken_when_named(name: str) -> None:
     same = fit(probabilities=torch.softmax(outputs.logits, 1), labels=labels.numpy())
     expected = torch.softmax(fitted(Outputs.from_logits(outputs.logits)), 1)
     torch.testing.assert_close(fitted.probabilities(logits=logits), expected)
-    if name not in ("matrix", "histogram"):  # Matrix reads a shift of the logits, Histogram ties of the confidences
+    if CALIBRATORS[name].probabilities_suffice:
         torch.testing.assert_close(same.probabilities(logits=logits), expected, atol=1e-4, rtol=1e-4)
     with pytest.raises(ValueError, match=r"rows of numbers ≥ 0 that sum to 1 but got .*pass logits="):
         fit(probabilities=logits, labels=labels)
@@ -228,41 +230,75 @@ def test_saved_and_loaded_whole(name: str, tmp_path: Path) -> None:
     assert type(other) is type(fitted)
     assert other.report == fitted.report
     assert torch.equal(other(outputs), fitted(outputs))
-    assert sorted(path.name for path in (tmp_path / "here").iterdir()) == ["calibrator.json", "calibrator.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "here").iterdir()) == ["calibrator.json", "weights.safetensors"]
     with pytest.raises(ValueError, match="fitted to the model 'xyz' but got one fitted to 'abc'"):
         load(tmp_path / "here", model="xyz")
 
 
 def test_loading_is_strict(tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
-    Vector(torch.ones(3), torch.zeros(3)).save(tmp_path)
+    vector, flag = Vector(torch.ones(3), torch.zeros(3)), torch.tensor(False)
+    vector.save(tmp_path)
     load(tmp_path)
-    weights, about = tmp_path / "calibrator.safetensors", tmp_path / "calibrator.json"
-    for tensors in (
-        {"weight": torch.ones(3)},
-        {"weight": torch.ones(3), "bias": torch.zeros(3), "more": torch.zeros(1)},
-        {"weight": torch.ones(3), "bias": torch.zeros(4)},
+    weights, about = tmp_path / "weights.safetensors", tmp_path / "calibrator.json"
+    kind = read_metadata(weights, "shiftprism-calibrator-2", "")
+    for tensors, fault in (
+        ({"weight": torch.ones(3), "unchanged": flag}, "bias"),
+        ({"weight": torch.ones(3), "bias": torch.zeros(3)}, "unchanged is missing"),
+        ({"weight": torch.ones(3), "bias": torch.zeros(3), "unchanged": flag, "more": torch.zeros(1)}, "more"),
+        ({"weight": torch.ones(3), "bias": torch.zeros(4), "unchanged": flag}, r"of shape \(K,\)"),
+        ({"weight": torch.ones(3), "bias": torch.zeros(3), "unchanged": flag[None]}, r"unchanged has shape \(1,\)"),
     ):
-        save_file(tensors, weights)
-        with pytest.raises(ValueError, match="Expected `folder` to be tensors that fit the calibrator"):
+        write_tensors(weights, tensors, kind)
+        with pytest.raises(ValueError, match=f"tensors that fit the (calibrator|code) but got {tmp_path}.*{fault}"):
             load(tmp_path)
-    weights.write_bytes(b"cut off")
-    with pytest.raises(ValueError, match="Expected `folder` to be a saved calibrator"):
+    write_tensors(weights, vector.state_dict(), {})
+    with pytest.raises(ValueError, match=f"a file of format shiftprism-calibrator-2 but got {weights}"):
         load(tmp_path)
-    Vector(torch.ones(3), torch.zeros(3)).save(tmp_path)
-    for change in ({"format": "other"}, {"kind": "Oracle"}, {"settings": {"x": 1}}):
-        Vector(torch.ones(3), torch.zeros(3)).save(tmp_path)
+    weights.write_bytes(b"cut off")
+    with pytest.raises(ValueError, match=f"a whole safetensors file but got {weights}"):
+        load(tmp_path)
+    weights.unlink()
+    with pytest.raises(FileNotFoundError, match=str(weights)):
+        load(tmp_path)
+    changes: list[dict[str, object]] = [{"format": "other"}, {"kind": "Oracle"}, {"kind": []}]
+    changes += [{"settings": {"x": 1}}, {"report": {"x": 1}}]
+    for change in changes:
+        vector.save(tmp_path)
         about.write_text(json.dumps(json.loads(about.read_text()) | change))
-        with pytest.raises(ValueError, match="Expected `folder` to be"):
+        with pytest.raises(ValueError, match=f"Expected `folder` to be .* but got {tmp_path}"):
             load(tmp_path)
-    with pytest.raises(ValueError, match="Expected `folder` to be a saved calibrator"):
+    about.write_text("{")
+    with pytest.raises(ValueError, match=f"Expected `path` to be a saved calibrator but got {about}"):
+        load(tmp_path)
+    with pytest.raises(ValueError, match="Expected `path` to be a saved calibrator"):
         load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("unchanged", [None, False, True])
+def test_folders_of_the_older_format_are_read_with_a_warning(unchanged: bool | None, tmp_path: Path) -> None:
+    """Format 1: another file name, no `unchanged` for some kinds, and a report without the newer fields."""
+    fitted: Calibrator = Temperature(2.0) if unchanged is None else ExponentialMap(2.0, 0.5, 1.0, unchanged=unchanged)
+    tensors = fitted.state_dict()
+    if unchanged is None:
+        tensors.pop("unchanged")
+    write_tensors(tmp_path / "calibrator.safetensors", tensors, {})
+    report = {"converged": True, "iterations": 3, "nll_before": 2.0, "nll_after": None, "note": "so"}
+    about = {"format": "shiftprism-calibrator-1", "kind": type(fitted).__name__, "settings": {}, "report": report}
+    (tmp_path / "calibrator.json").write_text(json.dumps(about | {"model": "abc"}))
+    outputs = outputs_of()
+    with pytest.warns(UserWarning, match=f"{tmp_path} holds .* an older format; load it and save it again"):
+        other = load(tmp_path, model="abc")
+    assert torch.equal(other(outputs), fitted(outputs))
+    assert other.report[:3] == (True, 3, 2.0)
+    assert np.isnan(other.report.nll_after)
+    other.save(tmp_path, "abc")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["calibrator.json", "weights.safetensors"]
+    assert torch.equal(load(tmp_path, model="abc")(outputs), fitted(outputs))
 
 
 def test_cross_validation_never_uses_the_sample_itself() -> None:
     """One sample's label is changed: what the calibrator says about that sample stays the same."""
-    outputs, labels = drawn(60)
+    outputs, labels = make_problem(60)
     first = cross_validate(Vector, outputs, labels, folds=5)
     labels[7] = (labels[7] + 1) % 4
     second = cross_validate(Vector, outputs, labels, folds=5)
@@ -273,7 +309,7 @@ def test_cross_validation_never_uses_the_sample_itself() -> None:
 
 
 def test_the_papers_table_is_made_of_its_parts() -> None:
-    outputs, labels = drawn(500)
+    outputs, labels = make_problem(500)
     shifted = [(Outputs.from_logits(outputs.logits * factor), labels) for factor in (0.5, 2.0)]
     fits: dict[str, Fit] = {"temperature": Temperature, "matrix": partial(Matrix.fit, penalty=PAPER)}
     plain, line, _ = paper_table(fits, outputs, labels, shifted)
@@ -292,7 +328,7 @@ def test_the_papers_table_is_made_of_its_parts() -> None:
 
 
 def test_wrong_parameters_are_refused() -> None:
-    outputs, labels = drawn(60)
+    outputs, labels = make_problem(60)
     with pytest.raises(ValueError, match=r"Expected `weight` to be of shape \(K,\)"):
         Vector(torch.ones(2, 2), torch.zeros(2))
     with pytest.raises(ValueError, match=r"Expected `weight` to be of shape \(K, K\)"):
@@ -304,7 +340,7 @@ def test_wrong_parameters_are_refused() -> None:
     with pytest.raises(ValueError, match="Expected `penalty` to be finite weights ≥ 0"):
         Matrix.fit(outputs, labels, penalty=Penalty(-1, 0))
     with pytest.raises(ValueError, match="Expected `penalty` to be one of odir, shrink but got 'lasso'"):
-        Matrix.fit(outputs, labels, penalty="lasso")  # type: ignore[arg-type]
+        Matrix.fit(outputs, labels, penalty="lasso")
     with pytest.raises(ValueError, match="Expected `folds` to be at least 2 but got 1"):
         Matrix.fit(outputs, labels, folds=1)
     with pytest.raises(ValueError, match="Expected `alpha` to be positive and finite but got -1"):
@@ -325,6 +361,6 @@ def test_alpha_beta_over_features_converges_quickly() -> None:
     norms = features.norm(dim=1)
     labels = torch.multinomial(torch.softmax(raw * (0.2 + features[:, :1]), 1), 1).squeeze(1)
     outputs = Outputs(features, norms, raw / norms[:, None], raw, raw)
-    report = AlphaBeta.fit(outputs, labels, "features").report
+    report = AlphaBeta.fit(outputs, labels, inputs="features").report
     assert report.converged
     assert report.iterations < 200

@@ -1,6 +1,8 @@
-"""Claims: what was made to hold holds, what was made false is contradicted, what is not there is not measured."""
+"""Claims: what was made true holds, what was made false is contradicted, what is not there is not measured."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +12,9 @@ from typer.testing import CliRunner
 
 from rows_examples import made_results, paper_results, row
 from shiftprism import claims
-from shiftprism.benchmark import Results, Row
-from shiftprism.claims import CLAIMS, Finding, judge
+from shiftprism.claims import CLAIMS, JUDGEMENTS, Finding, judge
 from shiftprism.cli import app
+from shiftprism.rows import Results, Row
 
 
 def by_name(results: Results) -> dict[str, Finding]:
@@ -41,25 +43,25 @@ def test_names_are_distinct_and_every_claim_has_its_place() -> None:
 )
 def test_all_that_was_made_to_hold_holds_whatever_the_data_are_called(names: tuple[str, str, str]) -> None:
     found = judge(made_results(3, *names))
-    assert {one.claim.name: one.verdict for one in found} == {claim.name: "holds" for claim in CLAIMS}
+    assert {one.claim.name: one.judgement for one in found} == {claim.name: "holds" for claim in CLAIMS}
     assert all(one.data == names[0] for one in found)
     assert "few seeds (3)" in found[0].note
 
 
 def test_no_claim_contradicts_the_numbers_of_the_paper_itself() -> None:
     found = judge(paper_results())
-    assert [f"{one.data} {one.claim.name}: {one.note}" for one in found if "contradicted" in one.note] == []
-    held = {(one.data, one.claim.name) for one in found if one.verdict == "holds"}
+    assert [f"{one.data} {one.claim.name}: {one.note}" for one in found if one.judgement == "contradicted"] == []
+    held = {(one.data, one.claim.name) for one in found if one.judgement == "holds"}
     detection = {"grows-with-corruption", "grows-with-concept", "g-sees-covariate", "h-sees-concept", "h-sees-splits"}
     models = {"beta-raises-g", "alpha-raises-h", "u-best-far", "beats-vanilla-msp", "u-best-of-alpha-beta"}
     assert {("cifar10", name) for name in detection | models | {"clean-ece"}} <= held
     assert ("cifar100", "clean-ece") in held
 
 
-def test_the_papers_exception_is_told() -> None:
+def test_the_papers_exception_is_mentioned() -> None:
     (found,) = [one for one in judge(paper_results()) if (one.data, one.claim.name) == ("cifar10", "g-sees-covariate")]
-    assert found.verdict == "holds"
-    assert "2 of 3 hold by themselves, against it: shot noise −1.1" in found.note
+    assert found.judgement == "holds"
+    assert "2 of 3 hold on their own, against it: shot noise −1.1" in found.note
     assert [line.name for line in found.evidence] == ["mean of 3", "motion blur", "zoom blur", "shot noise"]
     g, h = [64.78, 73.21, 87.01, 90.63, 94.55], [68.62, 76.47, 87.26, 90.00, 93.42]  # Table 7, α-β
     assert found.evidence[3].value == pytest.approx((sum(g) - sum(h)) / 500)
@@ -67,10 +69,10 @@ def test_the_papers_exception_is_told() -> None:
 
 def test_what_points_the_other_way_is_contradicted() -> None:
     found = by_name(changed(made_results(), {("alpha-beta", "g", "auroc"): 0.55}))
-    assert found["g-sees-covariate"].verdict == "does not hold"
-    assert found["g-sees-covariate"].note.startswith("contradicted: mean of 4 −")
-    assert found["beta-raises-g"].verdict == "does not hold"
-    assert found["h-sees-concept"].verdict == "holds"
+    assert found["g-sees-covariate"].judgement == "contradicted"
+    assert found["g-sees-covariate"].note.startswith("mean of 4 −")
+    assert found["beta-raises-g"].judgement == "contradicted"
+    assert found["h-sees-concept"].judgement == "holds"
 
 
 def test_what_is_within_noise_is_not_shown_and_not_contradicted() -> None:
@@ -81,14 +83,14 @@ def test_what_is_within_noise_is_not_shown_and_not_contradicted() -> None:
         for seed in range(5)
     ]
     found = by_name(Results.without_resamples(alike))["beats-beta-motion-blur"]
-    assert (found.verdict, found.note) == ("does not hold", "not shown: the interval includes 0")
+    assert (found.judgement, found.note) == ("not shown", "the interval includes 0")
 
 
 def test_a_claim_of_not_worse_has_a_margin() -> None:
     ours, theirs = ("alpha-beta", "alpha-beta", "ece"), ("vanilla", "temperature", "ece")
-    for by, verdict in ((0.0015, "holds"), (0.004, "does not hold"), (-0.004, "holds")):
+    for by, judgement in ((0.0015, "holds"), (0.002, "not shown"), (0.004, "contradicted"), (-0.004, "holds")):
         found = by_name(changed(made_results(), {ours: 0.01 + by, theirs: 0.01}, "clean"))["clean-ece"]
-        assert found.verdict == verdict
+        assert found.judgement == judgement
         assert found.evidence[0].value == pytest.approx(-by)
 
 
@@ -100,16 +102,16 @@ def test_time_is_compared_as_a_share() -> None:
         for seed in range(3)
     ]
     found = by_name(Results.without_resamples(rows))["training-time"]
-    assert found.verdict == "does not hold"
+    assert found.judgement == "contradicted"
     assert found.evidence[0].value == pytest.approx(-20 / 101)
     single = by_name(Results.without_resamples([one for one in rows if one.seed == 0]))["training-time"]
-    assert (single.verdict, single.note) == ("not measured", "no rows of training times of two seeds")
+    assert (single.judgement, single.note) == ("not measured", "no rows of training times of two seeds")
 
 
 def test_one_changed_prediction_is_one_too_many() -> None:
     found = by_name(changed(made_results(), {("alpha-beta", "alpha-beta", "predictions_changed"): 1e-4}, "corrupted"))
-    assert found["calibration-keeps-predictions"].verdict == "does not hold"
-    assert found["calibration-keeps-scores"].verdict == "holds"
+    assert found["calibration-keeps-predictions"].judgement == "contradicted"
+    assert found["calibration-keeps-scores"].judgement == "holds"
 
 
 def test_best_means_better_than_each_rival() -> None:
@@ -122,16 +124,18 @@ def test_best_means_better_than_each_rival() -> None:
         [results, Results.without_resamples([replace(one, weights=one.model) for one in rival])]
     )
     found = by_name(with_rival)
-    assert found["u-best-corrupted"].verdict == "does not hold"
-    assert "contradicted: corrupted: over odin max_cosine −2.0" in found["u-best-corrupted"].note
-    assert found["u-best-corrupted"].short[0].name == "corrupted: over odin max_cosine"
+    assert found["u-best-corrupted"].judgement == "contradicted"
+    assert found["u-best-corrupted"].note.startswith("corrupted: over odin max_cosine −2.0")
+    assert found["u-best-corrupted"].deciding[0].name == "corrupted: over odin max_cosine"
     assert "vanilla gmm" in found["u-best-far"].note  # a rival that was not measured
 
 
 def test_a_part_that_is_missing_is_not_taken_for_granted() -> None:
     found = by_name(made_results().where(model=("vanilla", "alpha", "alpha-beta")))
-    assert found["variants-beat-vanilla-splits"].verdict == "not measured"
-    assert "no rows of beta" in found["variants-beat-vanilla-splits"].note
+    assert found["variants-beat-vanilla-splits"].judgement == "not measured"
+    assert found["variants-beat-vanilla-splits"].note.startswith(
+        "what was measured agrees, but there are no rows of beta; "
+    )
     assert len(found["variants-beat-vanilla-splits"].evidence) == 2
     assert found["beats-beta-motion-blur"] == Finding(
         found["beats-beta-motion-blur"].claim, "not measured", [], "no rows of beta u", "cifar10"
@@ -161,13 +165,23 @@ def test_findings_of_two_protocols_are_kept_apart() -> None:
 
 def test_findings_survive_the_file(tmp_path: Path) -> None:
     found = judge(made_results(2))
-    claims.write(tmp_path / "claims.json", found)
-    assert claims.read(tmp_path / "claims.json") == found
-    told = json.loads((tmp_path / "claims.json").read_text(encoding="utf-8"))
-    assert {"claim", "sentence", "place", "data", "verdict", "note", "evidence"} == set(told[0])
-    (tmp_path / "claims.json").write_text('[{"claim": "no-such-claim"}]', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"Expected `path` to be a file of findings .*no-such-claim"):
-        claims.read(tmp_path / "claims.json")
+    claims.write_findings(tmp_path / "claims.json", found)
+    assert claims.read_findings(tmp_path / "claims.json") == found
+    stored = json.loads((tmp_path / "claims.json").read_text(encoding="utf-8"))
+    assert {"claim", "sentence", "place", "data", "judgement", "note", "evidence"} == set(stored[0])
+    for wrong in ({"claim": "no-such-claim"}, stored[0] | {"judgement": "perhaps"}, {"judgement": "holds"}):
+        (tmp_path / "claims.json").write_text(json.dumps([wrong]), encoding="utf-8")
+        with pytest.raises(ValueError, match=r"Expected `path` to be a file of findings but got .*claims\.json \("):
+            claims.read_findings(tmp_path / "claims.json")
+
+
+def test_judgements_are_counted() -> None:
+    found = judge(made_results(2).where(model=("vanilla", "alpha-beta")))
+    counts = {name: sum(one.judgement == name for one in found) for name in JUDGEMENTS}
+    assert sum(counts.values()) == len(CLAIMS)
+    assert min(counts["holds"], counts["not measured"]) > 0
+    text = f"{counts['holds']} hold, {counts['contradicted']} contradicted, {counts['not shown']} not shown, "
+    assert claims.count_judgements(found) == f"{text}{counts['not measured']} not measured"
 
 
 def test_no_rows_are_an_error() -> None:
@@ -182,8 +196,8 @@ def test_the_command_prints_them(tmp_path: Path) -> None:
     assert "✓ holds" in run.output
     assert "· not measured: beats-beta-motion-blur (no rows of beta u)" in run.output
     run = CliRunner().invoke(app, ["claims", str(tmp_path / "rows.jsonl"), "--format", "json"])
-    assert [one["verdict"] for one in json.loads(run.output)] == [
-        one.verdict for one in judge(Results.read(tmp_path / "rows.jsonl"))
+    assert [one["judgement"] for one in json.loads(run.output)] == [
+        one.judgement for one in judge(Results.read(tmp_path / "rows.jsonl"))
     ]
     run = CliRunner().invoke(app, ["claims", str(tmp_path), "--format", "md"])
     lines = [line for line in run.output.splitlines() if line.startswith("|")]
@@ -191,6 +205,23 @@ def test_the_command_prints_them(tmp_path: Path) -> None:
     assert {line.count(" | ") for line in lines} == {3}
     every = CliRunner().invoke(app, ["claims", str(tmp_path), "--evidence"]).output
     assert every.count("zoom blur") > 3
+
+
+def test_the_command_runs_without_torch(tmp_path: Path) -> None:
+    made_results(2).where(model=("vanilla", "alpha-beta")).write(tmp_path)
+    code = f"""
+import sys
+sys.argv = ["shiftprism", "claims", {str(tmp_path)!r}]
+from shiftprism.cli import main
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code, stop.code
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "✓ holds" in done.stdout
 
 
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:

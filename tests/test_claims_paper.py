@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shiftprism.claims import PAPER, PaperNumber, paper_value
+from shiftprism.rows import Key
 
 SHARED = Path(os.environ.get("SHIFTPRISM_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 SOURCE = SHARED / "paper" / "geometric_odin.tex"
@@ -74,40 +75,39 @@ def test_columns_of_the_ladders_are_in_the_papers_order() -> None:
 def test_none_is_missing() -> None:
     counts = Counter(one.table for one in PAPER)
     assert counts == {1: 13 * 7 - 13, 2: 8 * 6, 3: 8 * 6, 5: 90, 6: 90, 7: 90, 8: 180}  # 13 dashes in Table 1
-    assert len({one.place for one in PAPER}) == len(PAPER) == 624
+    assert len({(one.data, one.key) for one in PAPER}) == len(PAPER) == 624
     assert Counter(one.mark for one in PAPER) == {"": 592, "*": 8, "†": 24}
 
 
-# Copied by hand from the printed paper: place, value, std, text, table.
+# Copied by hand from the printed paper: data set, key, value, std, text, table.
 GOLDEN = [
-    (("cifar100", "cifar10", 0, "vanilla", "energy", "auroc"), 0.8074, 0.0045, "80.74 ± 0.45", 1),
-    (("cifar100", "svhn", 0, "sngp", "entropy", "auroc"), 0.8571, 0.0081, "85.71 ± 0.81*", 1),
-    (("cifar10", "corrupted", 0, "alpha-beta", "u", "auroc"), 0.78, 0.0071, "78.00 ± 0.71", 1),
-    (("cifar10", "svhn", 0, "odin", "max_cosine", "auroc"), 0.9956, 0.0012, "99.56 ± 0.12", 1),
-    (("cifar10", "tiny-imagenet", 0, "ddu", "gmm", "auroc"), 0.8489, 0.0101, "84.89 ± 1.01", 1),
-    (("cifar10", "clean", 0, "vanilla", "temperature", "ece"), 0.003, 0.001, "0.003 ± 0.001", 2),
-    (("cifar10", "corrupted", 0, "alpha-beta", "alpha-beta", "ece"), 0.071, 0.0112, "0.071 ± 0.0112", 2),
-    (("cifar10", "corrupted", 0, "sngp", "none", "accuracy"), 0.746, 0.0001, "74.6 ± 0.01†", 2),
-    (("cifar100", "clean", 0, "vanilla", "none", "accuracy"), 0.8066, 0.0020, "80.66 ± 0.20", 3),
-    (("cifar100", "corrupted", 0, "gsd", "exponential-map", "nll"), 2.236, 0.021, "2.236 ± 0.021", 3),
-    (("cifar10", "motion_blur", 5, "alpha-beta", "g", "auroc"), 0.9125, 0.0056, "91.25 ± 0.56", 5),
-    (("cifar10", "zoom_blur", 1, "alpha", "u", "tnr_at_tpr95"), 0.1465, 0.0080, "14.65 ± 0.80", 6),
-    (("cifar10", "shot_noise", 3, "alpha-beta", "h", "auroc"), 0.8726, 0.0101, "87.26 ± 1.01", 7),
-    (("cifar10", "concept-splits", 10, "alpha", "h", "tnr_at_tpr95"), 0.7254, None, "72.54", 8),
+    ("cifar100", ("vanilla", "cifar10", 0, "energy", "auroc"), 0.8074, 0.0045, "80.74 ± 0.45", 1),
+    ("cifar100", ("sngp", "svhn", 0, "entropy", "auroc"), 0.8571, 0.0081, "85.71 ± 0.81*", 1),
+    ("cifar10", ("alpha-beta", "corrupted", 0, "u", "auroc"), 0.78, 0.0071, "78.00 ± 0.71", 1),
+    ("cifar10", ("odin", "svhn", 0, "max_cosine", "auroc"), 0.9956, 0.0012, "99.56 ± 0.12", 1),
+    ("cifar10", ("ddu", "tiny-imagenet", 0, "gmm", "auroc"), 0.8489, 0.0101, "84.89 ± 1.01", 1),
+    ("cifar10", ("vanilla", "clean", 0, "temperature", "ece"), 0.003, 0.001, "0.003 ± 0.001", 2),
+    ("cifar10", ("alpha-beta", "corrupted", 0, "alpha-beta", "ece"), 0.071, 0.0112, "0.071 ± 0.0112", 2),
+    ("cifar10", ("sngp", "corrupted", 0, "none", "accuracy"), 0.746, 0.0001, "74.6 ± 0.01†", 2),
+    ("cifar100", ("vanilla", "clean", 0, "none", "accuracy"), 0.8066, 0.0020, "80.66 ± 0.20", 3),
+    ("cifar100", ("gsd", "corrupted", 0, "exponential-map", "nll"), 2.236, 0.021, "2.236 ± 0.021", 3),
+    ("cifar10", ("alpha-beta", "motion_blur", 5, "g", "auroc"), 0.9125, 0.0056, "91.25 ± 0.56", 5),
+    ("cifar10", ("alpha", "zoom_blur", 1, "u", "tnr_at_tpr95"), 0.1465, 0.0080, "14.65 ± 0.80", 6),
+    ("cifar10", ("alpha-beta", "shot_noise", 3, "h", "auroc"), 0.8726, 0.0101, "87.26 ± 1.01", 7),
+    ("cifar10", ("alpha", "concept-splits", 10, "h", "tnr_at_tpr95"), 0.7254, None, "72.54", 8),
 ]
 
 
-@pytest.mark.parametrize(("place", "value", "std", "text", "table"), GOLDEN)
-def test_numbers_copied_by_hand(
-    place: tuple[str, str, int, str, str, str], value: float, std: float | None, text: str, table: int
-) -> None:
-    found = paper_value(*place)
+@pytest.mark.parametrize(("data", "key", "value", "std", "text", "table"), GOLDEN)
+def test_numbers_copied_by_hand(data: str, key: Key, value: float, std: float | None, text: str, table: int) -> None:
+    found = paper_value(data, key)
     assert found is not None
     assert (found.value, found.std, found.text, found.table) == (value, std, text, table)
 
 
 def test_what_the_paper_has_not_is_none() -> None:
-    assert paper_value("cifar10", "corrupted", 0, "duq", "kernel", "auroc") is None
-    assert paper_value("digits", "svhn", 0, "vanilla", "msp", "auroc") is None
-    same = paper_value("cifar10", "svhn", 0, "hyper-free", "max_cosine", "auroc")
-    assert same == paper_value("cifar10", "svhn", 0, "odin", "max_cosine", "auroc")
+    assert paper_value("cifar10", ("duq", "corrupted", 0, "kernel", "auroc")) is None
+    assert paper_value("digits", ("vanilla", "svhn", 0, "msp", "auroc")) is None
+    same = paper_value("cifar10", ("hyper-free", "svhn", 0, "max_cosine", "auroc"))
+    assert same == paper_value("cifar10", ("odin", "svhn", 0, "max_cosine", "auroc"))
+    assert same is not None

@@ -9,14 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from shiftprism import Classifier, adapt, predict
+from shiftprism._files import write_json
+from shiftprism.backbones import BACKBONES
+from shiftprism.classifier import evaluation_mode
 from shiftprism.datasets import Dataset
 from shiftprism.heads import HEADS, Geometric, Linear
 
 NAMES = ("zero", "one", "two")
 
 
-def built(head: str = "alpha-beta", seed: int = 0) -> Classifier:
-    return Classifier.build("digits", head, NAMES, 1, [0.3], [0.4], seed).eval()
+def build(head: str = "alpha-beta", seed: int = 0) -> Classifier:
+    return Classifier.build("digits", head, NAMES, channels=1, mean=[0.3], std=[0.4], seed=seed).eval()
 
 
 def pictures(count: int = 7, seed: int = 0) -> Tensor:
@@ -38,7 +41,7 @@ class Net(nn.Module):
 
 
 def test_bytes_and_floats_say_the_same() -> None:
-    classifier = built()
+    classifier = build()
     as_floats = pictures().float() / 255
     torch.testing.assert_close(classifier(pictures()), classifier(as_floats))
     torch.testing.assert_close(classifier.normalise(as_floats), (as_floats - 0.3) / 0.4)
@@ -47,7 +50,7 @@ def test_bytes_and_floats_say_the_same() -> None:
 
 @pytest.mark.parametrize("head", sorted(HEADS))
 def test_a_folder_gives_the_model_back(tmp_path: Path, head: str) -> None:
-    classifier = built(head)
+    classifier = build(head)
     classifier.save(tmp_path / "model")
     loaded = Classifier.load(tmp_path / "model")
     assert torch.equal(loaded(pictures()), classifier(pictures()))
@@ -67,9 +70,12 @@ def test_an_adapted_model_is_loaded_into_its_code(tmp_path: Path) -> None:
 
 
 def test_broken_folders_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="Expected `folder` to be a saved model"):
+    with pytest.raises(ValueError, match=r"Expected `path` to be a saved model but got .*model\.json \(No such file"):
         Classifier.load(tmp_path)
-    built("alpha-beta").save(tmp_path)
+    write_json(tmp_path / "score" / "model.json", {"format": "shiftprism-score-2"})
+    with pytest.raises(ValueError, match=r"to be a model of format shiftprism-model-1 .* of format shiftprism-score-2"):
+        Classifier.load(tmp_path / "score")
+    build("alpha-beta").save(tmp_path)
     about = json.loads((tmp_path / "model.json").read_text())
     about["recipe"]["head"] = "vanilla"
     (tmp_path / "model.json").write_text(json.dumps(about))
@@ -77,13 +83,48 @@ def test_broken_folders_are_refused_by_name(tmp_path: Path) -> None:
         Classifier.load(tmp_path)
     weights = tmp_path / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-9])
-    with pytest.raises(ValueError, match="Expected `folder` to be a whole saved model"):
+    with pytest.raises(ValueError, match=r"`path` to be a whole safetensors file but got .*weights\.safetensors"):
+        Classifier.load(tmp_path)
+    weights.unlink()
+    with pytest.raises(OSError, match=r"weights\.safetensors"):
         Classifier.load(tmp_path)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_linear_model_without_a_recipe_is_loaded_by_the_name_of_its_backbone(
+    tmp_path: Path, bias: bool, channels: int
+) -> None:
+    classifier = build_from_code(bias, channels)
+    classifier.save(tmp_path)
+    loaded = Classifier.load(tmp_path, "digits")
+    assert loaded.fingerprint() == classifier.fingerprint()
+    assert (loaded.names, loaded.recipe) == (("0", "1", "2"), None)
+    images = pictures().expand(-1, channels, -1, -1)
+    assert torch.equal(loaded(images), classifier(images))
+
+
+def build_from_code(bias: bool, channels: int) -> Classifier:
+    parts = BACKBONES["digits"](channels=channels), Linear(64, 3, bias=bias)
+    return Classifier(*parts, mean=[0.3] * channels, std=[0.4] * channels).eval()
+
+
+def test_a_backbone_that_does_not_fit_the_weights_is_refused(tmp_path: Path) -> None:
+    build_from_code(bias=True, channels=1).save(tmp_path)
+    with pytest.raises(ValueError, match=r"layers\.0\.weight is unknown"):
+        Classifier.load(tmp_path, "resnet20")
+    with pytest.raises(ValueError, match=r"Expected `backbone` to be one of digits, .* but got 'vgg'"):
+        Classifier.load(tmp_path, "vgg")
+
+
+def test_the_name_of_a_backbone_does_not_replace_a_recipe(tmp_path: Path) -> None:
+    build().save(tmp_path)
+    assert Classifier.load(tmp_path, "resnet20").recipe == build().recipe
+
+
 def test_weights_of_another_run_are_refused(tmp_path: Path) -> None:
-    built(seed=1).save(tmp_path)
-    built(seed=2).save(tmp_path / "other")
+    build(seed=1).save(tmp_path)
+    build(seed=2).save(tmp_path / "other")
     (tmp_path / "other" / "weights.safetensors").replace(tmp_path / "weights.safetensors")
     with pytest.raises(ValueError, match="with other weights"):
         Classifier.load(tmp_path)
@@ -128,7 +169,7 @@ def test_adapt_refuses_a_model_that_ends_otherwise() -> None:
 
 
 def test_predict_is_one_ordered_pass() -> None:
-    classifier = built()
+    classifier = build()
     images, labels = pictures(23), torch.arange(23) % 3
     seen = []
     classifier.backbone.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
@@ -148,16 +189,29 @@ def test_predict_is_one_ordered_pass() -> None:
 
 
 def test_predict_leaves_the_mode_as_it_was() -> None:
-    classifier = built().train()
+    classifier = build().train()
     before = classifier.fingerprint()
     predict(classifier, pictures())
     assert classifier.training
     assert classifier.fingerprint() == before  # batch statistics did not move
 
 
+def test_the_mode_returns_after_an_error_too() -> None:
+    classifier = build().train()
+
+    def fail() -> None:
+        with evaluation_mode(classifier):
+            assert not classifier.training
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert classifier.training
+
+
 def test_a_cache_is_used_for_the_same_model_and_images_only(tmp_path: Path) -> None:
     calls = []
-    first, second = built(seed=1), built(seed=2)
+    first, second = build(seed=1), build(seed=2)
     for classifier in (first, second):
         classifier.backbone.register_forward_hook(lambda module, inputs, output: calls.append(1))
     path = tmp_path / "cache.safetensors"
@@ -174,7 +228,7 @@ def test_a_cache_is_used_for_the_same_model_and_images_only(tmp_path: Path) -> N
 
 
 def test_bad_images_are_refused() -> None:
-    classifier = built()
+    classifier = build()
     with pytest.raises(ValueError, match=r"Expected `images` to be in \[0, 1\] but got values from 0 to 255"):
         predict(classifier, torch.linspace(0, 255, 64).reshape(1, 1, 8, 8))
     with pytest.raises(ValueError, match=r"Expected `images` to be in \[0, 1\] but got values from nan to nan"):
@@ -186,7 +240,7 @@ def test_bad_images_are_refused() -> None:
     with pytest.raises(ValueError, match="Expected `images` to be uint8, or floats"):
         classifier(pictures().long())
     with pytest.raises(ValueError, match="Expected `images` to be of 3 channels but got 1 channels"):
-        Classifier.build("digits", "vanilla", NAMES, 3, [0.5] * 3, [0.5] * 3)(pictures())
+        Classifier.build("digits", "vanilla", NAMES, channels=3, mean=[0.5] * 3, std=[0.5] * 3)(pictures())
     with pytest.raises(ValueError, match="Expected `head` to be one of alpha, alpha-beta"):
         Classifier.build("digits", "gamma", NAMES)
     with pytest.raises(ValueError, match="Expected `std` to be 1 positive numbers"):
@@ -196,7 +250,7 @@ def test_bad_images_are_refused() -> None:
 
 
 def test_a_model_that_says_nan_is_caught() -> None:
-    classifier = built()
+    classifier = build()
     with torch.no_grad():
         classifier.head.get_parameter("weight").fill_(float("nan"))
     with pytest.raises(ValueError, match=r"Expected `outputs\.similarities` to be finite"):

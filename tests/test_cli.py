@@ -5,19 +5,32 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from shiftprism import __version__, benchmark
+from shiftprism import __version__
 from shiftprism.cli import app, main
+from shiftprism.rows import Results, ResultsFolder
 
 
-def test_demo_writes_the_page_and_says_where(tmp_path: Path) -> None:
+def test_demo_writes_two_pages_and_says_where(tmp_path: Path) -> None:
+    """The results that the package carries, and the same study on digits: two folders of the same layout."""
     done = CliRunner().invoke(app, ["demo", "--to", str(tmp_path / "out"), "--seeds", "1"])
     assert done.exit_code == 0, done.output
-    page = tmp_path / "out" / "report.html"
-    assert page.exists()
-    assert str(page) in done.output
-    assert "Does it detect?" in done.output
-    assert "Can the confidence be trusted?" in done.output
-    assert {row.model for row in benchmark.read_rows(tmp_path / "out" / "rows.jsonl")} == {"vanilla", "alpha-beta"}
+    for name in ("cifar10", "digits"):
+        folder = ResultsFolder(tmp_path / "out" / name)
+        assert str(folder.page) in done.output
+        for question in ("What holds?", "Does it detect?", "Can I trust the confidence?"):
+            assert question in folder.page.read_text(encoding="utf-8")
+        assert folder.claims.exists()
+        results = Results.read(folder.path)
+        assert {row.data for row in results.rows} == {name}
+        assert {row.model for row in results.rows} - {"pixels"} == {"vanilla", "alpha-beta"}
+        assert results.rows == folder.collect().rows
+        assert {path.stem for path in (folder.path / "figures").iterdir()} >= {f"{name}-roc", f"{name}-reliability"}
+        assert f"{name}: AUROC, near and far" in done.output
+        assert f"{name}: calibration" in done.output
+    assert "Classifiers of the handwritten digits 0 to 6 meet digits they never saw (concept shift" in " ".join(
+        done.output.split()
+    )
+    assert "<b>" not in done.output
 
 
 def test_version() -> None:

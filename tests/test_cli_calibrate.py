@@ -40,12 +40,12 @@ def test_a_saved_run(model: Path) -> None:
     assert torch.equal(fitted(outputs), AlphaBeta.fit(outputs, data.labels)(outputs))
 
 
-def test_the_part_that_training_set_aside(model: Path) -> None:
+def test_the_held_out_part_of_the_training_data(model: Path) -> None:
     (model / "config.toml").write_text('data = "digits"\nheld_out = 0.1\n')
     done = run(model, "--method", "temperature")
     (model / "config.toml").unlink()
     assert done.exit_code == 0, done.output
-    held = load_data("digits", "train").set_aside(0.1)[1]
+    held = load_data("digits", "train").hold_out(0.1)[1]
     assert f"fitted to {len(held.labels)} samples of digits (held-out)" in done.output
 
 
@@ -87,9 +87,9 @@ def test_what_is_wrong_is_said(model: Path, tmp_path: Path) -> None:
         "but got both": (model, "--logits", tmp_path / "good.npz"),
         "Expected `method` to be one of": (model, "--method", "magic"),
         "add --data NAME": (model,),
-        "training set nothing of these data aside": (model, "--data", "digits", "--split", "held-out"),
+        "training held out none of these data": (model, "--data", "digits", "--split", "held-out"),
         "Expected `split` to be one of": (model, "--data", "digits", "--split", "some"),
-        "Expected `folder` to be a saved model": (tmp_path / "nothing", "--data", "digits"),
+        "Expected `path` to be a saved model": (tmp_path / "nothing", "--data", "digits"),
         "labels and either logits or probabilities": ("--logits", tmp_path / "bare.npz"),
         "speed": ("--logits", tmp_path / "odd.npz"),
         "an .npz file of plain arrays": ("--logits", tmp_path / "pickled.npz"),

@@ -1,4 +1,4 @@
-"""`shiftprism corrupt`: what it writes is read back as what the corruptions make, and a cut run is gone on with."""
+"""`shiftprism corrupt`: what it writes is read back as what the corruptions make, and an interrupted run is resumed."""
 
 import shutil
 from collections import namedtuple
@@ -51,7 +51,7 @@ def test_a_folder_becomes_the_official_layout(photos: Path, tmp_path: Path) -> N
     assert torch.equal(shifts[7].make().images, CORRUPTIONS["shot_noise"](clean.images, 3, torch.arange(6)))
 
 
-def test_a_run_that_was_cut_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     to = tmp_path / "digits-c"
     words = ("digits", "--to", to, "--only", "contrast", "--only", "fog")
     fog = CORRUPTIONS["fog"]

@@ -1,5 +1,6 @@
 """`shiftprism data`: what it prints, and how it exits."""
 
+import hashlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,15 +9,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from dataset_files import Made, cifar10_binary, cifar10_npm, corrupted_folder, idx
+from dataset_files import Made, cifar10_binary, cifar10_binary_archive, corrupted_folder, idx, tiny_small
 from shiftprism.cli.data import app
-from shiftprism.datasets import DATASETS, _cifar
+from shiftprism.datasets import DATASETS, _cifar, _tiny_imagenet
 from shiftprism.datasets._download import Progress
 
 
 @pytest.fixture(autouse=True)
 def apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(_cifar, "ROWS", {"train": 20, "test": 4})
+    monkeypatch.setattr(_tiny_imagenet, "CLASSES", 3)
+    monkeypatch.setattr(_tiny_imagenet, "EACH", {"train": 2, "test": 2})
     monkeypatch.setenv("SHIFTPRISM_DATA", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path / "share"))
 
@@ -37,33 +40,25 @@ def test_list_tells_sizes_licences_and_where_it_looked_and_found(tmp_path: Path)
 
 
 def test_get_prints_the_files_it_brought(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fake(name: str, root: Path | None, source: str, progress: Progress) -> list[Path]:
+    def fake(name: str, root: Path | None, progress: Progress) -> list[Path]:
         progress("file.bin", 5, 10)
         progress("file.bin", 10, 10)
-        return [tmp_path / f"{name}-{root}-{source}"]
+        return [tmp_path / f"{name}-{root}"]
 
     monkeypatch.setattr("shiftprism.datasets.get", fake)
-    result = run("get", "cifar10", "--root", "here", "--source", "npm")
+    result = run("get", "cifar10", "--root", "here")
     assert result.exit_code == 0
-    assert result.stdout.strip() == str(tmp_path / "cifar10-here-npm")
+    assert result.stdout.strip() == str(tmp_path / "cifar10-here")
 
 
 def test_get_of_what_needs_no_download_says_so() -> None:
     assert "digits needs no download" in run("get", "digits").stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (("cifar11",), "one of"),
-        (("cifar10", "--source", "x"), "auto, npm, publisher"),
-        (("svhn", "--source", "npm"), "known for"),
-    ],
-)
-def test_get_of_what_it_does_not_know_is_an_error_without_a_traceback(words: tuple[str, ...], problem: str) -> None:
-    result = run("get", *words)
+def test_get_of_an_unknown_name_is_an_error_without_a_traceback() -> None:
+    result = run("get", "cifar11")
     assert result.exit_code == 1
-    assert problem in result.stderr
+    assert "one of" in result.stderr
     assert "Traceback" not in result.output
 
 
@@ -78,12 +73,12 @@ def test_get_without_a_network_tells_what_to_put_where(monkeypatch: pytest.Monke
 
 
 def test_check_reads_what_there_is_and_passes_by_what_is_not(tmp_path: Path) -> None:
-    made = cifar10_npm(tmp_path / "home", "test")
+    made = cifar10_binary_archive(tmp_path / "home", "test")
     corrupted_folder(tmp_path / "home", "test")
     result = run("check")
     assert result.exit_code == 0
-    assert f"cifar10 test: whole, 4 × 3 × 32 × 32, {made.file}, not byte for byte as published" in result.stdout
-    assert "cifar10-c test: whole, 4 × 3 × 32 × 32" in result.stdout
+    assert f"cifar10 test: complete, 4 × 3 × 32 × 32, {made.file}, not byte for byte as published" in result.stdout
+    assert "cifar10-c test: complete, 4 × 3 × 32 × 32" in result.stdout
     assert "svhn test: not found" in result.stdout
 
 
@@ -94,7 +89,7 @@ def test_check_of_a_name_that_is_not_there_fails_and_says_what_to_put_where(tmp_
     assert run("check", "cifar11").exit_code == 1
 
 
-@pytest.mark.parametrize("make", [cifar10_binary, cifar10_npm, lambda root, split: idx(root, split, "mnist", ".gz")])
+@pytest.mark.parametrize("make", [cifar10_binary, tiny_small, lambda root, split: idx(root, split, "mnist", ".gz")])
 def test_check_finds_a_damaged_file_even_after_it_was_decoded(
     make: Callable[[Path, str], Made], tmp_path: Path
 ) -> None:
@@ -108,14 +103,11 @@ def test_check_finds_a_damaged_file_even_after_it_was_decoded(
 
 
 def test_check_compares_the_published_digest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    made = cifar10_npm(tmp_path / "home", "test")
-    import hashlib
-
-    package = DATASETS["cifar10"].npm
-    assert package is not None
-    right = package._replace(digest=f"sha256:{hashlib.sha256(made.file.read_bytes()).hexdigest()}")
-    monkeypatch.setitem(DATASETS, "cifar10", DATASETS["cifar10"]._replace(npm=right))
-    assert "byte for byte as published" in run("check", "cifar10").stdout
+    made = cifar10_binary_archive(tmp_path / "home", "test")
+    (download,) = DATASETS["cifar10"].downloads
+    right = download._replace(digest=f"sha256:{hashlib.sha256(made.file.read_bytes()).hexdigest()}")
+    monkeypatch.setitem(DATASETS, "cifar10", DATASETS["cifar10"]._replace(downloads=(right,)))
+    assert f"{made.file}, byte for byte as published" in run("check", "cifar10").stdout
 
 
 def test_help_does_not_import_torch() -> None:

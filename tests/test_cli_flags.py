@@ -18,6 +18,7 @@ class Settings:
     flip: bool = field(default=True, metadata={"help": "Mirror images."})
     head: str = field(default="a", metadata={"help": "Which head.", "choices": ("a", "b")})
     scores: tuple[str, ...] = field(default=(), metadata={"help": "Which scores.", "choices": ("u", "msp")})
+    runs: tuple[str, ...] = field(default=(), metadata={"help": "A run; may be repeated.", "repeat": True})
     held_out: float = field(default=0.0, metadata={"help": "A share."})
     root: str = field(default="here", metadata={"help": "Never shown: the command has its own."})
     layers: Mapping[str, int] = field(default_factory=dict, metadata={"flag": False})
@@ -44,6 +45,12 @@ def test_only_what_was_set_arrives_under_the_fields_names() -> None:
     received = invoke(*words, "--root", "x")
     assert received == expected | {"rate": 1.0}
     assert isinstance(received["rate"], float)
+
+
+def test_an_option_that_is_repeated_takes_each_word_whole() -> None:
+    assert invoke("--runs", "a, b", "--runs", "x=c")["runs"] == ("a, b", "x=c")
+    assert invoke("--runs", "a")["runs"] == ("a",)
+    assert "runs" not in invoke()
 
 
 def test_help_has_every_field_once_with_its_default() -> None:

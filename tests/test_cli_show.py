@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from shiftprism.cli import app
 from shiftprism.cli._sheet import Row, draw
-from shiftprism.cli.show import varied
+from shiftprism.cli.show import pick_images
 from shiftprism.corruptions import COMMON, CORRUPTIONS, EXTRA, write_layout
 from shiftprism.datasets import Dataset, load
 
@@ -44,7 +44,7 @@ def test_a_corruption_is_shown_clean_and_at_five_severities(tmp_path: Path) -> N
     assert done.exit_code == 0, done.output
     assert done.stdout.strip() == str(tmp_path / "sheet.png")
     data = load("digits", "test")
-    picks = varied(data, 3)
+    picks = pick_images(data, 3)
     assert data.labels[picks].tolist() == [0, 1, 2]
     shown = cells(tmp_path / "sheet.png", 3, 6, captioned=1)
     assert np.array_equal(shown[:, 0], data.images[picks, 0].numpy())
@@ -59,7 +59,7 @@ def test_a_folder_of_corrupted_images_is_shown_as_it_is(tmp_path: Path) -> None:
     words = ("--shift", "contrast", "--images", "2", "--corrupted", str(tmp_path / "mine-c"))
     assert run("digits", *words, "--to", tmp_path / "sheet.png").exit_code == 0
     shown = cells(tmp_path / "sheet.png", 2, 6, captioned=1)
-    expected = load(f"{tmp_path / 'mine-c'}/contrast/4", "test").images[varied(data, 2), 0]
+    expected = load(f"{tmp_path / 'mine-c'}/contrast/4", "test").images[pick_images(data, 2), 0]
     assert np.array_equal(shown[:, 4], expected.numpy())
 
 
@@ -118,7 +118,7 @@ def test_near_and_far_are_rows_below_the_data(folders: Path) -> None:
     assert done.exit_code == 0, done.output
     shown = cells(folders / "sheet.png", 3, 3, captioned=3)
     data = load("digits", "all")
-    assert np.array_equal(shown[0], data.images[varied(data, 3), 0].numpy())
+    assert np.array_equal(shown[0], data.images[pick_images(data, 3), 0].numpy())
     assert shown[1, :, 0, 0].tolist() == shown[2, :, 0, 0].tolist() == [0, 10, 20]
 
 
@@ -139,8 +139,8 @@ def test_wrong_words_are_answered(words: tuple[str, ...], problem: str) -> None:
 
 def test_classes_come_in_turn() -> None:
     data = Dataset(torch.zeros(7, 1, 8, 8, dtype=torch.uint8), torch.tensor([1, 1, 1, 0, 2, 0, 1]), ("a", "b", "c"))
-    assert varied(data, 9).tolist() == [3, 0, 4, 5, 1, 2, 6]
-    assert varied(data, 3, first=1).tolist() == [5, 1, 4], "a class with too few begins again"
+    assert pick_images(data, 9).tolist() == [3, 0, 4, 5, 1, 2, 6]
+    assert pick_images(data, 3, first=1).tolist() == [5, 1, 4], "a class with too few begins again"
 
 
 def test_large_and_coloured_images_are_drawn_small_enough() -> None:

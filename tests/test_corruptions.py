@@ -1,4 +1,4 @@
-"""The laws every corruption keeps, and what the door refuses."""
+"""The laws every corruption keeps, and the arguments that are refused."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from shiftprism import corruptions
-from shiftprism.corruptions import COMMON, CORRUPTIONS, EXTRA, _door, corrupt
+from shiftprism.corruptions import COMMON, CORRUPTIONS, EXTRA, _corruption, corrupt
 from test_corruptions_reference import CERTAIN, pictures
 
 SHAPES = [(3, 32, 32), (1, 8, 8), (3, 64, 64), (1, 20, 33), (3, 45, 12)]
@@ -29,11 +29,18 @@ def clean(count: int, channels: int = 3, height: int = 32, width: int = 32) -> T
 
 
 def test_the_names_are_cifar_cs_in_their_order() -> None:
+    assert " ".join(COMMON) == (
+        "gaussian_noise shot_noise impulse_noise defocus_blur glass_blur motion_blur zoom_blur snow frost fog "
+        "brightness contrast elastic_transform pixelate jpeg_compression"
+    )
+    assert EXTRA == ("speckle_noise", "gaussian_blur", "spatter", "saturate")
     assert tuple(CORRUPTIONS) == COMMON + EXTRA
-    assert (len(COMMON), len(EXTRA)) == (15, 4)
-    assert all(corruption.name == name for name, corruption in CORRUPTIONS.items())
-    assert len({corruption.stream for corruption in CORRUPTIONS.values()}) == 19
-    assert sorted(corruptions.__all__) == ["COMMON", "CORRUPTIONS", "Corruption", "EXTRA", "corrupt", "write_layout"]
+    assert all(corruption.effect.__name__ == name for name, corruption in CORRUPTIONS.items())
+    # Other streams would give other images for the same seeds.
+    assert [corruption.stream for corruption in CORRUPTIONS.values()] == list(range(19))
+    assert sorted(corruptions.__all__) == [
+        *("COMMON", "CORRUPTIONS", "Corruption", "EXTRA", "check_images", "corrupt", "write_layout")
+    ]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -75,8 +82,8 @@ def test_a_batch_is_its_parts(name: str, severity: int, shape: tuple[int, int, i
 def test_neither_chunks_nor_strides_matter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     images = clean(40)
     result = corrupt(images, name, 4)
-    monkeypatch.setattr(_door, "_CHUNK", 2**20)
-    monkeypatch.setattr(_door, "_CHUNK_OF_ONE_THREAD", 2**12)
+    monkeypatch.setattr(_corruption, "_CHUNK", 2**20)
+    monkeypatch.setattr(_corruption, "_CHUNK_OF_ONE_THREAD", 2**12)
     assert torch.equal(corrupt(images, name, 4), result)
     channels_last = images.to(memory_format=torch.channels_last)
     assert torch.equal(corrupt(channels_last, name, 4), result)
@@ -172,5 +179,5 @@ def test_frost_takes_photographs_from_a_folder(tmp_path: Path, monkeypatch: pyte
     assert (corrupt(images, "frost", 5, photographs=tmp_path) == expected).all()
     monkeypatch.setenv("SHIFTPRISM_FROST", str(tmp_path))
     assert (corrupt(images, "frost", 5) == expected).all()
-    with pytest.raises(ValueError, match="which is no folder"):
+    with pytest.raises(ValueError, match="which is not a folder"):
         corrupt(images, "frost", 1, photographs=tmp_path / "absent")

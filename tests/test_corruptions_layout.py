@@ -33,7 +33,7 @@ def test_files_hold_the_five_severities_one_after_another(tmp_path: Path) -> Non
     ]  # fmt: skip
 
 
-def test_a_cut_run_leaves_no_half_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_an_interrupted_run_leaves_no_partial_file_and_resumes(tmp_path: Path) -> None:
     def stop(done: int, total: int, name: str) -> None:
         if done == 7:
             raise KeyboardInterrupt
@@ -80,6 +80,14 @@ def test_a_folder_of_other_data_is_refused(tmp_path: Path) -> None:
         write_layout(IMAGES, LABELS, tmp_path / "theirs")
     assert not (tmp_path / "theirs" / "shiftprism.json").exists()
     assert json.loads((tmp_path / "ours" / "shiftprism.json").read_text())["shape"] == [4, 3, 32, 32]
+
+
+def test_a_damaged_record_is_an_error_that_names_it(tmp_path: Path) -> None:
+    write_layout(IMAGES, LABELS, tmp_path, ["contrast"])
+    for content in ('{"sha256":', "[]", '{"sha256": 3}'):
+        (tmp_path / "shiftprism.json").write_text(content)
+        with pytest.raises(ValueError, match=str(tmp_path)):
+            write_layout(IMAGES, LABELS, tmp_path, ["contrast"])
 
 
 def test_bad_input_is_told_before_anything_is_written(tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ from numpy.random import default_rng
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from shiftprism.corruptions._door import Corruption
-from shiftprism.corruptions._filters import blur, exact, gaussian_kernel, resized, steady, to_bytes
-from shiftprism.corruptions._moves import correlate, motion, sampled
+from shiftprism.corruptions._blur import shuffle_sources
+from shiftprism.corruptions._corruption import Corruption
+from shiftprism.corruptions._digital import _affine_map
+from shiftprism.corruptions._filters import blur, gaussian_kernel, noise_gain, resize_kernel, round_kernel, to_bytes
 from shiftprism.corruptions._random import Draws
-from shiftprism.corruptions.blur import shuffled
-from shiftprism.corruptions.digital import _affine
-from shiftprism.corruptions.spatter import _edges, _equalised
-from shiftprism.corruptions.weather import plasma
+from shiftprism.corruptions._sampling import correlate, motion, sample
+from shiftprism.corruptions._spatter import _edges, _equalise
+from shiftprism.corruptions._weather import plasma
 from test_corruptions_reference import Floats, canny, equalise, pictures, shuffle
 
 
@@ -24,7 +24,7 @@ from test_corruptions_reference import Floats, canny, equalise, pictures, shuffl
 @pytest.mark.parametrize("size", [(12, 17), (32, 32)])
 def test_a_shuffle_is_the_loop_over_pixels(size: tuple[int, int], delta: int) -> None:
     steps = default_rng(delta).integers(-delta, delta, (2, 2, *size))
-    sources = shuffled(torch.from_numpy(steps), delta)
+    sources = shuffle_sources(torch.from_numpy(steps), delta)
     for source, step in zip(sources, steps, strict=True):
         x = np.arange(size[0] * size[1]).reshape(*size, 1).repeat(3, 2)
         shuffle(x, lambda h, w, step=step: (step[0, h, w], step[1, h, w]), delta)  # type: ignore[misc, arg-type]
@@ -59,13 +59,13 @@ def test_sampling_is_linear_and_mirrors_at_the_border(border: str, mode: str) ->
     places = default_rng(1).uniform([[[-8.0]], [[-12.0]]], [[[16.0]], [[24.0]]], (2, 9, 13))
     expected = ndimage.map_coordinates(image, places, order=1, mode=mode)  # type: ignore[call-overload]
     rows, columns = torch.from_numpy(places).unsqueeze(1)
-    found = sampled(torch.from_numpy(image).float()[None, None], rows, columns, border)
+    found = sample(torch.from_numpy(image).float()[None, None], rows, columns, border)
     np.testing.assert_allclose(found[0, 0].numpy(), expected, atol=1e-5)
 
 
 def test_the_affine_map_takes_each_point_back() -> None:
     moves = torch.tensor([[[2.0, -1.0], [0.0, 3.0], [-2.0, 1.0]]])
-    rows, columns = _affine(33, 48, moves)  # centre (16, 24), a third of 33 is 11
+    rows, columns = _affine_map(33, 48, moves)  # centre (16, 24), a third of 33 is 11
     for (down, right), (y, x) in zip(moves[0].tolist(), ((27, 35), (5, 35), (5, 13)), strict=True):
         place = int(y + down), int(x + right)
         assert (float(rows[0][place]), float(columns[0][place])) == pytest.approx((y, x))
@@ -90,7 +90,7 @@ def test_blur_is_scipys_gaussian_of_sigma_times_scale(sigma: float, scale: float
 @pytest.mark.parametrize("scale", [0.25, 0.6, 1.0, 1.5, 2.0, 7.0])
 def test_a_resized_kernel_keeps_its_sum_and_place_and_grows_with_the_scale(scale: float) -> None:
     kernel = np.outer([0.1, 0.2, 0.4, 0.2, 0.1], [0.3, 0.4, 0.3])
-    new = resized(kernel, scale)
+    new = resize_kernel(kernel, scale)
     assert new.sum() == pytest.approx(1)
     np.testing.assert_allclose(new, new[::-1, ::-1], atol=1e-12)
     covered = (max(scale, 1.0) ** 2 - 1) / 12  # what the pixels that a weight covers add to the variance
@@ -109,7 +109,7 @@ def test_weights_sum_to_exactly_one(scale: float) -> None:
         kernel = gaussian_kernel(sigma, scale)
         assert kernel.sum() == 1
         assert np.array_equal(kernel * 2**16, np.round(kernel * 2**16))
-    assert exact(np.ones((3, 3))).sum() == 1
+    assert round_kernel(np.ones((3, 3))).sum() == 1
 
 
 def test_blurred_noise_is_as_strong_at_every_size() -> None:
@@ -117,7 +117,7 @@ def test_blurred_noise_is_as_strong_at_every_size() -> None:
     for scale in (1.0, 2.0, 4.0):
         side = int(32 * scale)
         noise = torch.from_numpy(default_rng(0).standard_normal((40, 1, side, side)))
-        deviations.append(float(blur(noise, 1.0, scale).std()) * steady(1.0, scale))
+        deviations.append(float(blur(noise, 1.0, scale).std()) * noise_gain(1.0, scale))
     np.testing.assert_allclose(deviations, deviations[0], rtol=0.05)
 
 
@@ -135,10 +135,10 @@ def test_edges_are_cannys() -> None:
 
 
 def test_equalisation_by_hand_and_by_counting() -> None:
-    assert _equalised(torch.tensor([[[[3, 3], [3, 3]]]])).tolist() == [[[[3, 3], [3, 3]]]]
-    assert _equalised(torch.tensor([[[[1, 1], [2, 7]]]])).flatten().tolist() == [0, 0, 128, 255]
+    assert _equalise(torch.tensor([[[[3, 3], [3, 3]]]])).tolist() == [[[[3, 3], [3, 3]]]]
+    assert _equalise(torch.tensor([[[[1, 1], [2, 7]]]])).flatten().tolist() == [0, 0, 128, 255]
     levels = noise_layers().astype(np.int64) // 20
-    found = _equalised(torch.from_numpy(levels).unsqueeze(1)).squeeze(1).numpy()
+    found = _equalise(torch.from_numpy(levels).unsqueeze(1)).squeeze(1).numpy()
     assert abs(found - np.stack([equalise(layer) for layer in levels])).max() <= 1  # a half is rounded up or to even
 
 
@@ -179,7 +179,7 @@ def test_random_numbers_have_the_moments_they_should() -> None:
     assert abs(neighbours) < 0.02  # neighbouring seeds are independent
 
 
-def test_a_corruption_of_ones_own_goes_through_the_same_door() -> None:
+def test_a_corruption_of_ones_own_is_called_like_ours() -> None:
     negative = Corruption("negative", 99, lambda images, severity, draws: 255 - images)
     images = torch.arange(192, dtype=torch.uint8).reshape(1, 3, 8, 8)
     assert torch.equal(negative(images, 1, [0]), 255 - images)

@@ -19,9 +19,9 @@ from PIL import Image
 from scipy import ndimage
 
 from shiftprism.corruptions import COMMON, CORRUPTIONS, EXTRA
-from shiftprism.corruptions._frost import sheets
-from shiftprism.corruptions._moves import motion
+from shiftprism.corruptions._frost import textures
 from shiftprism.corruptions._random import Draws
+from shiftprism.corruptions._sampling import motion
 
 Pixels = NDArray[np.uint8]
 Floats = NDArray[np.float64]
@@ -143,7 +143,7 @@ def snow(image: Pixels, severity: int, random: Generator) -> Pixels:
 
 def frost(image: Pixels, severity: int, random: Generator) -> Pixels:
     picture, ice = [(1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)][severity - 1]
-    sheet = sheets()[random.integers(5)].transpose(1, 2, 0)[2::5, 2::5]
+    sheet = textures()[random.integers(5)].transpose(1, 2, 0)[2::5, 2::5]
     y, x = random.integers(len(sheet) - 32), random.integers(sheet.shape[1] - 32)
     return cut((picture * image + ice * sheet[y : y + 32, x : x + 32]) / 255)
 

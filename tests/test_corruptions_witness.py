@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from shiftprism.corruptions import COMMON, EXTRA, corrupt
-from shiftprism.corruptions._frost import sheets
-from shiftprism.corruptions._moves import motion
+from shiftprism.corruptions._frost import textures
+from shiftprism.corruptions._sampling import motion
 from test_corruptions_reference import CERTAIN, ours, pictures
 
 # Mean and standard deviation of the change of `pictures(48)` at severities 1 … 5, made by the publisher's definitions
@@ -80,7 +80,7 @@ PHOTOGRAPHS = [
 
 
 def test_drawn_frost_has_the_brightness_and_grain_of_the_photographs() -> None:
-    for sheet, (mean, spread, correlations) in zip(sheets(""), PHOTOGRAPHS, strict=True):
+    for sheet, (mean, spread, correlations) in zip(textures(""), PHOTOGRAPHS, strict=True):
         green = sheet[1, 2::5, 2::5].astype(float)
         np.testing.assert_allclose(sheet.mean((1, 2)), mean, atol=1.5)
         assert green.std() == pytest.approx(spread, rel=0.1)
@@ -94,7 +94,7 @@ def test_frost_from_the_photographs_is_as_strong_as_drawn() -> None:
     folder = Path(root) / "data" / "frost"
     if not folder.is_dir():
         pytest.skip(f"needs the publisher's photographs of frost in {folder}")
-    assert len(sheets(str(folder))) == 5
+    assert len(textures(str(folder))) == 5
     images = torch.from_numpy(pictures(48)).permute(0, 3, 1, 2).repeat(4, 1, 1, 1)
     for severity in (1, 3, 5):
         both = [corrupt(images, "frost", severity, photographs=source).float() - images for source in (folder, "")]

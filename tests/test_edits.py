@@ -51,7 +51,7 @@ def linear(features: int = 12, classes: int = 4, bias: bool = True) -> Linear:
     return Linear(features, classes, bias=bias).double().eval()
 
 
-def said(head: Linear, samples: int = 30, seed: int = 5) -> Outputs:
+def outputs_for(head: Linear, samples: int = 30, seed: int = 5) -> Outputs:
     with torch.no_grad():
         return head.outputs(features_of(samples, head.in_features, seed))
 
@@ -81,7 +81,7 @@ def by_hand(name: str, row: Array, known: Array, weight: Array, bias: Array) -> 
 @pytest.mark.parametrize("name", EDITS)
 def test_agrees_with_a_plain_reading_of_the_paper(name: str) -> None:
     head = linear()
-    outputs = said(head)
+    outputs = outputs_for(head)
     with torch.no_grad():
         edited = EDITS[name](outputs, head).check()
     known, weight = outputs.features.numpy(), head.weight.detach().numpy()
@@ -116,7 +116,7 @@ def test_neutral_settings_change_nothing() -> None:
 
 def test_percentile_0_multiplies_by_e_or_puts_the_mean() -> None:
     head = linear()
-    outputs = said(head)
+    outputs = outputs_for(head)
     for edited in (ash(outputs, head=head, percentile=0), scale(outputs, head=head, percentile=0)):
         torch.testing.assert_close(edited.features, outputs.features * math.e)
     flat = ash(outputs, head=head, kind="b", percentile=0).features
@@ -125,7 +125,7 @@ def test_percentile_0_multiplies_by_e_or_puts_the_mean() -> None:
 
 def test_scale_keeps_directions_and_dice_keeps_norms() -> None:
     head = linear(bias=False)
-    outputs = said(head)
+    outputs = outputs_for(head)
     torch.testing.assert_close(scores.h(scale(outputs, head=head)), scores.h(outputs))
     assert torch.equal(scores.g(EDITS["dice"](outputs, head)), scores.g(outputs))
 
@@ -173,22 +173,22 @@ def test_the_head_is_copied_and_asked_in_evaluation_mode() -> None:
 @pytest.mark.parametrize("kind", [ReAct, Dice])
 def test_fitted_edits_save_and_export(kind: type[ReAct] | type[Dice]) -> None:
     head = linear().float()
-    outputs = said_float(head)
+    outputs = float_outputs_for(head)
     fitted = kind.fit(outputs, head=head)
-    empty = kind.fit(said_float(head, 8), head=head)
+    empty = kind.fit(float_outputs_for(head, 8), head=head)
     empty.load_state_dict(fitted.state_dict())
     assert torch.equal(empty(outputs).logits, fitted(outputs).logits)
-    program = exported(fitted, outputs)
+    program = export(fitted, outputs)
     for after, before in zip(program(outputs), fitted(outputs), strict=True):
         torch.testing.assert_close(after, before)
 
 
-def said_float(head: Linear, samples: int = 30) -> Outputs:
+def float_outputs_for(head: Linear, samples: int = 30) -> Outputs:
     with torch.no_grad():
         return head.outputs(features_of(samples, head.in_features, 5).float())
 
 
-def exported(module: nn.Module, outputs: Outputs) -> nn.Module:
+def export(module: nn.Module, outputs: Outputs) -> nn.Module:
     """The module as a graph made from seven rows, for any number of them."""
     rows: Any = {0: torch.export.Dim("batch", min=2)}
     shapes = (Outputs(*(rows,) * 5),)
@@ -205,8 +205,8 @@ def test_ash_and_scale_export() -> None:
             return scores.energy(scale(ash(outputs, head=self.head), head=self.head))
 
     edited = Edited().eval()
-    outputs = said_float(edited.head)
-    torch.testing.assert_close(exported(edited, outputs)(outputs), edited(outputs))
+    outputs = float_outputs_for(edited.head)
+    torch.testing.assert_close(export(edited, outputs)(outputs), edited(outputs))
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_ash_and_scale_export() -> None:
 def test_bad_input_is_refused_at_the_door(call: Callable[[Outputs, Linear], object], message: str) -> None:
     head = linear()
     with pytest.raises(ValueError, match=f"Expected .*{message}"):
-        call(said(head), head)
+        call(outputs_for(head), head)
 
 
 # Ensembles

@@ -13,11 +13,12 @@ SOURCE = Path(shiftprism.__file__).parent
 ROOT = Path(__file__).resolve().parents[1]
 # What a room may import: rooms of its own row or of a row above it, and never in a circle.
 ROWS = (
-    ("_errors", "_checks", "_extras", "_files"),
-    ("outputs",),
+    ("_errors", "_checks", "_extras", "_files", "_lazy"),
+    ("outputs", "rows"),
     ("backbones", "heads", "scores", "calibrators", "metrics", "corruptions"),
     ("datasets", "shifts", "classifier", "edits"),
-    ("training", "benchmark"),
+    ("training", "recommend"),
+    ("benchmark",),
     ("claims", "plots", "report"),
     ("cli", "__main__"),
 )
@@ -72,6 +73,35 @@ def test_there_is_no_cycle() -> None:
         visit(room, ())
 
 
+def foreign_imports(path: Path) -> set[str]:
+    """The modules inside other rooms, and the private names of other rooms, that a file imports."""
+    inside = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            inside |= {alias.name for alias in node.names if alias.name.count(".") > 1}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("shiftprism."):
+            module = str(node.module)
+            private = {f"{module}.{alias.name}" for alias in node.names if alias.name.startswith("_")}
+            inside |= {module} if module.count(".") > 1 else private
+    rooms = {name for name in inside if name.startswith("shiftprism.") and not name.split(".")[1].startswith("_")}
+    return {name for name in rooms if name.split(".")[1] != room_of(path)}
+
+
+def test_no_room_imports_from_inside_another() -> None:
+    """What a room offers stands in its `__init__`; files at the package's top level (`_files`, …) are everyone's."""
+    offences = {
+        f"{path.relative_to(SOURCE)} imports {name}" for path in SOURCE.rglob("*.py") for name in foreign_imports(path)
+    }
+    assert offences == set()
+
+
+def test_files_of_a_room_are_private() -> None:
+    """A room's folder holds `__init__.py` and `_x.py`. The files of `cli` are named like its commands."""
+    files = {path for path in SOURCE.glob("*/**/*.py") if room_of(path) != "cli"}
+    offences = {str(path.relative_to(SOURCE)) for path in files if not path.name.startswith("_")}
+    assert offences == set()
+
+
 @pytest.mark.parametrize("folder", ["src", "tests", "speed", "tools"])
 def test_rooms_stay_small(folder: str) -> None:
     own = [path for path in (ROOT / folder).rglob("*.py") if not any(part.startswith(".venv") for part in path.parts)]
@@ -90,6 +120,13 @@ def test_public_names_are_exact() -> None:
 
 def python(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, *arguments, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("module", ["shiftprism", "shiftprism.rows", "shiftprism.claims", "shiftprism.benchmark"])
+def test_rooms_that_import_without_torch(module: str) -> None:
+    """`benchmark` offers `Plan` to the command line before it loads what runs one."""
+    done = python(f"import sys, {module}; assert 'torch' not in sys.modules, 'torch'")
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_module_imports_without_any_extra() -> None:
@@ -129,7 +166,7 @@ load("hf:someone/something", "train")
         ["data", "show", "--help"],
         ["train", "--help"],
         ["calibrate", "--help"],
-        ["scores", "--help"],
+        ["list", "scores", "--help"],
         ["benchmark", "--help"],
         ["claims", "--help"],
         ["report", "--help"],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from examples import features_of, head_of, many_outputs
-from shiftprism.heads import GSD, HEADS, Cosine, Euclidean, Geometric, HyperFree, Linear, norm
+from shiftprism.heads import GSD, HEADS, Cosine, Euclidean, Geometric, Head, HyperFree, Linear, describe_heads, norm
 from shiftprism.outputs import Outputs
 
 every_head = pytest.mark.parametrize("name", sorted(HEADS))
@@ -38,8 +38,9 @@ def test_gradients_are_finite_at_zero_and_far_out(name: str) -> None:
 
 @every_head
 def test_float32_survives_huge_features(name: str) -> None:
-    largest = 1e15 if name in ("euclidean", "duq") else 1e25  # squared distances leave float32 earlier
-    head_of(name).float().outputs(features_of(scale=largest).float()).check()
+    head = head_of(name).float()
+    assert head.finite_up_to >= 1e15
+    head.outputs(features_of(scale=head.finite_up_to).float()).check()
 
 
 @every_head
@@ -72,18 +73,27 @@ def test_parameter_groups_hold_each_parameter_once(name: str) -> None:
     groups = head.parameter_groups(0.5)
     listed = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(listed) == sorted(id(parameter) for parameter in head.parameters())
-    free = {id(p) for group in groups if group["weight_decay"] == 0 for p in group["params"]}
-    undecayed = {"inner": "weight", "cosine": "weight", "euclidean": "weight", "hyper-free": "weight", "sngp": "output"}
-    expected = {id(head.get_parameter(undecayed[name]))} if name in undecayed else set()
-    assert {id(p) for p in head.parameters() if p.ndim > 1} & free == expected
+    assert all(group["params"] for group in groups)
+    undecayed = {id(p) for group in groups if group["weight_decay"] == 0 for p in group["params"]}
+    assert undecayed == {id(head.get_parameter(parameter)) for parameter in head.undecayed}
+    assert all(group["weight_decay"] in (0, 0.5) for group in groups)
+
+
+def test_published_heads_take_the_weight_decay_off_their_class_weights() -> None:
+    undecayed = {name: entry.implementation.undecayed for name, entry in HEADS.items()}
+    assert undecayed["inner"] == ("weight", "bias")
+    assert undecayed["cosine"] == undecayed["euclidean"] == undecayed["hyper-free"] == ("weight",)
+    assert undecayed["sngp"] == ("output",)
+    assert undecayed["vanilla"] == undecayed["alpha-beta"] == undecayed["gsd"] == undecayed["duq"] == ()
 
 
 @every_head
 def test_the_loop_gets_plain_answers(name: str) -> None:
     head, features, labels = head_of(name), features_of().requires_grad_(), torch.arange(20) % 4
     logits = head(features)
-    if name != "duq":  # the one with a loss and a penalty of its own
+    if type(head).loss is Head.loss:
         assert head.loss(logits, labels).item() == pytest.approx(nn.functional.cross_entropy(logits, labels).item())
+    if type(head).penalty is Head.penalty:
         assert head.penalty(features, logits).item() == 0
     assert (head.loss(logits, labels) + head.penalty(features, logits)).isfinite()
     head.start_epoch()
@@ -99,7 +109,7 @@ def test_what_a_head_gathered_is_in_its_state(name: str) -> None:
     head.after_step(features_of(seed=5), torch.arange(20) % 4)
     before = head(features_of())
     head.end_epoch()
-    assert torch.equal(head(features_of()), before) == (name != "sngp")
+    assert torch.equal(head(features_of()), before) == (type(head).end_epoch is Head.end_epoch)
     other.load_state_dict(head.state_dict())
     assert torch.equal(head(features_of()), other(features_of()))
 
@@ -218,3 +228,13 @@ def test_every_output_is_finite_and_the_scale_keeps_the_order(outputs: Outputs) 
 def test_norm_agrees_with_torch_where_torch_can() -> None:
     torch.testing.assert_close(norm(features_of()), torch.linalg.vector_norm(features_of(), dim=1))
     assert norm(torch.full((1, 4), 1e-30)).item() == pytest.approx(2e-30)
+
+
+def test_the_table_names_class_formula_and_settings() -> None:
+    titles, *rows = describe_heads()
+    assert [row[0] for row in rows] == list(HEADS)
+    assert all(len(row) == len(titles) and row[2] for row in rows)
+    assert rows[1] == ("alpha", "Geometric(beta=False)", "|f|/α(f) · s_k", "Tian et al. 2021, its α-only model")
+    alpha = HEADS["alpha"](3, 2)
+    assert isinstance(alpha, Geometric)
+    assert alpha.beta is None

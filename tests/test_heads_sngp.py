@@ -13,16 +13,16 @@ from examples import features_of
 from shiftprism.heads import HEADS, SNGP
 
 
-def single(ridge: float = 1.0, **settings: float) -> SNGP:
+def float32_head(ridge: float = 1.0, **settings: float) -> SNGP:
     torch.manual_seed(0)
     return SNGP(6, 4, random_features=30, std=1.0, ridge=ridge, **settings)
 
 
-def small(ridge: float = 1.0, **settings: float) -> SNGP:
-    return single(ridge, **settings).double()
+def float64_head(ridge: float = 1.0, **settings: float) -> SNGP:
+    return float32_head(ridge, **settings).double()
 
 
-def an_epoch(head: SNGP, features: Tensor, batch: int = 7) -> SNGP:
+def run_epoch(head: SNGP, features: Tensor, batch: int = 7) -> SNGP:
     head.train().start_epoch()
     for rows in features.split(batch):
         head.after_step(rows, torch.zeros(len(rows), dtype=torch.long))
@@ -37,7 +37,7 @@ def random_features(head: SNGP, features: Tensor) -> Any:
 @pytest.mark.parametrize("ridge", [1.0, 0.3])
 def test_the_covariance_is_the_closed_form(ridge: float) -> None:
     features = features_of(100)
-    head = an_epoch(small(ridge), features)
+    head = run_epoch(float64_head(ridge), features)
     phi = random_features(head, features)
     np.testing.assert_allclose(head.covariance.numpy(), np.linalg.inv(ridge * np.eye(30) + phi.T @ phi), atol=1e-10)
 
@@ -46,7 +46,7 @@ def test_the_covariance_is_the_closed_form(ridge: float) -> None:
 def test_the_variance_is_that_of_a_gaussian_process(ridge: float) -> None:
     """Of regression on the random features, with noise of variance `ridge`: scikit-learn inverts N × N, we M × M."""
     known, fresh = features_of(50), features_of(20, seed=1, scale=2.0)
-    head = an_epoch(small(ridge), known)
+    head = run_epoch(float64_head(ridge), known)
     process = GaussianProcessRegressor(DotProduct(0.0, "fixed"), alpha=ridge, optimizer=None)
     process.fit(random_features(head, known), np.zeros(50))
     _, deviation = process.predict(random_features(head, fresh), return_std=True)
@@ -55,7 +55,7 @@ def test_the_variance_is_that_of_a_gaussian_process(ridge: float) -> None:
 
 def test_logits_are_the_mean_field_of_the_plain_ones() -> None:
     features = features_of(50)
-    head = an_epoch(small(factor=3.0), features)
+    head = run_epoch(float64_head(factor=3.0), features)
     phi = random_features(head, features)
     plain = phi @ head.output.detach().numpy().T
     variance = np.einsum("nm,ml,nl->n", phi, head.covariance.numpy(), phi)
@@ -68,21 +68,21 @@ def test_logits_are_the_mean_field_of_the_plain_ones() -> None:
 
 def test_only_the_last_epoch_counts_and_its_batches_do_not() -> None:
     features = features_of(100)
-    expected = an_epoch(small(), features).covariance
-    again = an_epoch(an_epoch(small(), features_of(40, seed=3)), features, batch=64)
+    expected = run_epoch(float64_head(), features).covariance
+    again = run_epoch(run_epoch(float64_head(), features_of(40, seed=3)), features, batch=64)
     torch.testing.assert_close(again.covariance, expected)
 
 
 def test_the_prior_holds_before_the_first_epoch() -> None:
-    torch.testing.assert_close(small(0.25).covariance, 4 * torch.eye(30, dtype=torch.float64))
+    torch.testing.assert_close(float64_head(0.25).covariance, 4 * torch.eye(30, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("cast", [False, True])
 def test_single_precision_keeps_the_small_directions(cast: bool) -> None:
     """Features nearly on a line, in many batches: summed in float32 the precision is not even positive definite."""
     features = 1 + 1e-3 * torch.randn(40_000, 6, generator=torch.Generator().manual_seed(0))
-    head = an_epoch(single().float() if cast else single(), features, batch=4)
-    exact = an_epoch(small(), features.double(), batch=400)
+    head = run_epoch(float32_head().float() if cast else float32_head(), features, batch=4)
+    exact = run_epoch(float64_head(), features.double(), batch=400)
     found, expected = (one.scales(features[:50].to(one.root))["variance"] for one in (head, exact))
     torch.testing.assert_close(found.double(), expected, rtol=1e-2, atol=1e-6)
 
@@ -115,8 +115,8 @@ def test_published_constants() -> None:
 
 
 def test_the_factor_travels_with_the_weights() -> None:
-    other = small()
-    other.load_state_dict(small(factor=3.0).state_dict())
+    other = float64_head()
+    other.load_state_dict(float64_head(factor=3.0).state_dict())
     assert other.factor.item() == 3
 
 

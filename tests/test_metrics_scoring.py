@@ -36,6 +36,7 @@ OF_PROBABILITIES: dict[str, Callable[..., Any]] = {
         "ece",
         "nll",
         "reliability",
+        "sample_scores",
         "smooth_ece",
     )
 }
@@ -93,7 +94,18 @@ def test_brier_terms_by_hand() -> None:
     assert parts.within == pytest.approx(0)
 
 
-def flat(result: Any) -> Any:
+def test_sample_scores_average_to_the_metrics(data: tuple[Any, Any]) -> None:
+    scores = metrics.sample_scores(*data)
+    assert scores.correct.mean() == accuracy(*data)
+    assert scores.log_loss.mean() == pytest.approx(nll(*data), rel=1e-12)
+    assert scores.squared_error.mean() == pytest.approx(brier(*data), rel=1e-12)
+    numbers = metrics.bin_numbers(scores.confidence, 15)
+    assert np.bincount(numbers, minlength=15).tolist() == metrics.reliability(*data).count.tolist()
+    gaps = np.bincount(numbers, scores.confidence - scores.correct)
+    assert np.abs(gaps).sum() / 300 == pytest.approx(ece(*data), rel=1e-12)
+
+
+def flatten(result: Any) -> Any:
     """A float, or the fields of a tuple one after the other."""
     return result if type(result) is float else np.concatenate([np.ravel(field) for field in result])
 
@@ -102,10 +114,10 @@ def flat(result: Any) -> Any:
 def test_lists_arrays_and_tensors_give_the_same(name: str) -> None:
     metric = OF_PROBABILITIES[name]
     rows, labels = [[0.5, 0.25, 0.25], [0.125, 0.125, 0.75], [0.0, 1.0, 0.0]], [0, 1, 1]
-    expected = flat(metric(rows, labels))
+    expected = flatten(metric(rows, labels))
     for p in (np.array(rows, np.float32), torch.tensor(rows, requires_grad=True), torch.tensor(rows).bfloat16()):
         for y in (np.array(labels, np.uint8), torch.tensor(labels)):
-            np.testing.assert_allclose(flat(metric(p, y)), expected)
+            np.testing.assert_allclose(flatten(metric(p, y)), expected)
 
 
 @pytest.mark.parametrize("name", OF_SCORES)

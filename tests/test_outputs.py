@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from examples import outputs_of
-from shiftprism.outputs import Outputs
+from shiftprism._files import read_tensors, write_tensors
+from shiftprism.outputs import Outputs, read_fields
 
 
 def test_sizes_and_predictions() -> None:
@@ -35,6 +36,8 @@ def test_a_file_gives_back_the_same_bits(tmp_path: Path, labels: torch.Tensor | 
     outputs.save(tmp_path / "o.safetensors", labels, "weights+data")
     loaded, found = Outputs.load(tmp_path / "o.safetensors", "weights+data")
     assert all(torch.equal(a, b) for a, b in zip(outputs, loaded, strict=True))
+    # aligned as fresh tensors are: elsewhere matrix products of the same numbers may round differently
+    assert all(field.data_ptr() % 64 == 0 for field in loaded)
     assert (found is None) == (labels is None)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["o.safetensors"]
 
@@ -67,6 +70,37 @@ def test_a_cut_file_is_refused(tmp_path: Path) -> None:
         Outputs.load(path)
 
 
+def damage(path: Path, **changes: torch.Tensor | None) -> Path:
+    """A whole file of the right format in which some tensors are others, or missing."""
+    outputs_of().save(path, torch.arange(20))
+    tensors, about = read_tensors(path, None, "")
+    tensors = {name: tensor for name, tensor in {**tensors, **changes}.items() if tensor is not None}
+    write_tensors(path, tensors, about)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"raw": None}, r"fields of Outputs but got .*, where raw is missing or unknown"),
+        ({"style": torch.ones(20, 2)}, r"where style is missing or unknown"),
+        ({"norms": torch.ones(19)}, r"Expected `.*o\.safetensors: norms` to be of shape \(20,\) but got \(19,\)"),
+        ({"logits": torch.ones(20)}, r"logits` to be of shape \(20, 0\) but got \(20,\)"),
+        ({"features": torch.ones(20)}, r"features` to be of shape \(20, 0\) but got \(20,\)"),
+        ({"labels": torch.ones(3)}, r"labels` to be of shape \(20,\) but got \(3,\)"),
+    ],
+)
+def test_other_names_or_shapes_are_refused(changes: dict[str, torch.Tensor], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        Outputs.load(damage(tmp_path / "o.safetensors", **changes))
+
+
+def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "x", {"logits": torch.ones(2, 3)}, {"format": "shiftprism-score-2"})
+    with pytest.raises(ValueError, match=r"format shiftprism-outputs-1 but got .*/x of format shiftprism-score-2"):
+        Outputs.load(tmp_path / "x")
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "o.safetensors"
     old = outputs_of(seed=1)
@@ -80,6 +114,13 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         outputs_of(seed=2).save(path)
     assert Outputs.load(path)[0].raw.equal(old.raw)
     assert [file.name for file in tmp_path.iterdir()] == ["o.safetensors"]
+
+
+def test_fields_are_read_in_the_order_asked_for() -> None:
+    outputs = outputs_of()
+    norms, features = read_fields(outputs, "norms", "features")
+    assert norms is outputs.norms
+    assert features is outputs.features
 
 
 def test_wrong_inputs() -> None:

@@ -12,10 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from evidence_examples import made_evidence
+from outputs_examples import made_outputs
 from rows_examples import made_results, row
 from shiftprism import metrics, plots
-from shiftprism.benchmark import Evidence, Results
+from shiftprism.plots import ModelOutputs
+from shiftprism.rows import Results
 from shiftprism.scores import SCORES
 
 
@@ -25,8 +26,8 @@ def results() -> Results:
 
 
 @pytest.fixture(scope="module")
-def evidence() -> list[Evidence]:
-    return [made_evidence("vanilla"), made_evidence("alpha-beta")]
+def models() -> list[ModelOutputs]:
+    return [made_outputs("vanilla"), made_outputs("alpha-beta")]
 
 
 def line(axis: Axes, name: str) -> tuple["np.ndarray[tuple[int], np.dtype[np.float64]]", ...]:
@@ -118,46 +119,46 @@ def test_scales_begin_at_the_clean_median() -> None:
     check_svg(figure)
 
 
-def test_the_area_under_a_drawn_roc_is_its_auroc(evidence: list[Evidence]) -> None:
-    figure = plots.roc_curves(evidence, ("g", "h", "msp"))
+def test_the_area_under_a_drawn_roc_is_its_auroc(models: list[ModelOutputs]) -> None:
+    figure = plots.roc_curves(models, ("g", "h", "msp"))
     assert titles(figure)[0] == "vanilla: unseen digits"
-    (unseen,) = [outputs for shift, outputs, _ in evidence[1].shifted if shift.name == "unseen digits"]
+    (unseen,) = [outputs for condition, outputs, _ in models[1].shifted if condition.shift == "unseen digits"]
     for score in ("g", "h", "msp"):
         x, y = line(figure.axes[4], score)
-        exact = metrics.auroc(SCORES[score](evidence[1].clean), SCORES[score](unseen))
+        exact = metrics.auroc(SCORES[score](models[1].clean), SCORES[score](unseen))
         assert float(np.trapezoid(y, x)) == pytest.approx(exact, abs=0.003)
     check_svg(figure)
 
 
-def test_a_figure_takes_few_sets_and_the_severest(evidence: list[Evidence]) -> None:
-    assert list(plots.groups(evidence[0])) == [
+def test_a_figure_takes_few_sets_and_the_severest(models: list[ModelOutputs]) -> None:
+    assert list(plots.groups(models[0])) == [
         "clean",
         "unseen digits",
         "photographs",
         "motion blur 5",
         "gaussian noise 5",
     ]
-    assert list(plots.groups(evidence[0], most=3)) == ["clean", "unseen digits", "motion blur 5"]
-    assert plots.groups(evidence[0])["clean"] is evidence[0].clean
+    assert list(plots.groups(models[0], most=3)) == ["clean", "unseen digits", "motion blur 5"]
+    assert plots.groups(models[0])["clean"] is models[0].clean
 
 
-def test_reliability_tells_the_ece_before_and_after(evidence: list[Evidence]) -> None:
-    figure = plots.reliability_diagrams(evidence)
+def test_reliability_tells_the_ece_before_and_after(models: list[ModelOutputs]) -> None:
+    figure = plots.reliability_diagrams(models)
     assert titles(figure) == ["vanilla: clean", "vanilla: corrupted", "α-β: clean", "α-β: corrupted"]
     legend = figure.axes[0].get_legend()
     assert legend is not None
     shown = [text.get_text() for text in legend.get_texts()]
-    p = torch.softmax(evidence[0].clean.logits.double(), 1)
-    assert shown[0] == f"uncalibrated, ECE {metrics.ece(p, evidence[0].labels):.1%}"
-    after = evidence[0].calibrators["temperature"].probabilities(evidence[0].clean)
-    assert shown[1] == f"temperature, ECE {metrics.ece(after, evidence[0].labels):.1%}"
+    p = torch.softmax(models[0].clean.logits.double(), 1)
+    assert shown[0] == f"uncalibrated, ECE {metrics.ece(p, models[0].labels):.1%}"
+    after = models[0].calibrators["temperature"].probabilities(models[0].clean)
+    assert shown[1] == f"temperature, ECE {metrics.ece(after, models[0].labels):.1%}"
     check_svg(figure)
-    bare = evidence[0]._replace(shifted=[], calibrators={})
+    bare = models[0]._replace(shifted=[], calibrators={})
     assert titles(plots.reliability_diagrams([bare]))[0] == "vanilla: clean"
 
 
-def test_histograms_and_plane_are_drawn_for_every_model(evidence: list[Evidence]) -> None:
-    assert titles(plots.score_histograms(evidence)) == [
+def test_histograms_and_plane_are_drawn_for_every_model(models: list[ModelOutputs]) -> None:
+    assert titles(plots.score_histograms(models)) == [
         "vanilla: g",
         "vanilla: h",
         "vanilla: U",
@@ -165,9 +166,9 @@ def test_histograms_and_plane_are_drawn_for_every_model(evidence: list[Evidence]
         "α-β: h",
         "α-β: U",
     ]
-    check_svg(plots.score_histograms(evidence))
-    assert titles(plots.shift_plane(evidence)) == ["vanilla", "α-β"]
-    check_svg(plots.shift_plane(evidence))
+    check_svg(plots.score_histograms(models))
+    assert titles(plots.shift_plane(models)) == ["vanilla", "α-β"]
+    check_svg(plots.shift_plane(models))
 
 
 def test_the_feature_space_has_every_class_the_noise_and_the_origin() -> None:

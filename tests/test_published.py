@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from rows_examples import made_results, row
 from shiftprism import claims, report
-from shiftprism.benchmark import Results
 from shiftprism.heads import Geometric
 from shiftprism.outputs import Outputs
+from shiftprism.rows import Results, ResultsFolder
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -38,7 +38,7 @@ def results() -> Results:
 
 @pytest.fixture(scope="module")
 def parts(publish: ModuleType) -> dict[str, Callable[[], str]]:
-    made: dict[str, Callable[[], str]] = publish.parts()
+    made: dict[str, Callable[[], str]] = publish.make_blocks()
     return made
 
 
@@ -47,7 +47,7 @@ def test_a_text_says_what_the_rows_say(publish: ModuleType, parts: dict[str, Cal
     assert ROOT / name in publish.TEXTS
     text = (ROOT / name).read_text(encoding="utf-8")
     assert publish.BLOCK.search(text)
-    assert publish.renewed(text, parts) == text, "run python tools/publish.py"
+    assert publish.renew(text, parts) == text, "run python tools/publish.py"
 
 
 def test_a_number_changed_by_hand_is_noticed(publish: ModuleType, parts: dict[str, Callable[[], str]]) -> None:
@@ -57,16 +57,16 @@ def test_a_number_changed_by_hand_is_noticed(publish: ModuleType, parts: dict[st
     assert number is not None
     forged = text.replace(block[0], block[0].replace(number[0], "12.3", 1))
     assert forged != text
-    assert publish.renewed(forged, parts) == text
+    assert publish.renew(forged, parts) == text
 
 
-def test_tables_and_verdicts_are_those_of_the_rows(results: Results) -> None:
-    tables = report.paper_tables(results)
+def test_tables_and_judgements_are_those_of_the_rows(results: Results) -> None:
+    tables = report.make_tables(results)
     for kind, (write, ending) in report.FORMATS.items():
         stored = {path.stem: path.read_text(encoding="utf-8") for path in (RESULTS / "tables").glob(f"*.{ending}")}
         assert stored == {name: write(one) for name, one in tables.items()}, kind
     found = claims.judge(results)
-    assert (RESULTS / "claims.json").read_text(encoding="utf-8") == claims.as_json(found)
+    assert (RESULTS / "claims.json").read_text(encoding="utf-8") == claims.to_json(found)
 
 
 def test_every_row_says_where_it_comes_from(results: Results) -> None:
@@ -95,36 +95,36 @@ def test_the_table_of_peers_is_that_of_the_raw_output(publish: ModuleType) -> No
     assert "Mahalanobis score, the same | 2 | **1** |" in publish.peers(forged)
 
 
-def grid(folder: Path, results: Results, **changed: object) -> Path:
+def grid(folder: Path, results: Results, **changed: object) -> ResultsFolder:
     results.write(folder)
     names = ("suite", "preset", "settings", "images", "corrupted_images", "corruptions", "scores", "calibrators")
     plan = dict.fromkeys(names, "same")
     asked = {"plan": plan | {"models": {"vanilla": 1}} | changed, "command": "shiftprism …", "earlier": []}
     (folder / "suite.json").write_text(json.dumps(asked))
-    return folder
+    return ResultsFolder(folder)
 
 
 def test_grids_that_do_not_belong_together_are_refused(publish: ModuleType, tmp_path: Path) -> None:
     one, other = made_results(1), made_results(1, "cifar100")
     grids = [grid(tmp_path / "a", one), grid(tmp_path / "b", other)]
-    assert len(publish.merged(grids).rows) == len(one.rows) + len(other.rows)
+    assert len(publish.merge(grids).rows) == len(one.rows) + len(other.rows)
     pixels = Results.without_resamples([row("pixels", "svhn", 0, "histogram", "distance", 0.1)])
     pair = [grid(tmp_path / str(number), Results.concat([part, pixels])) for number, part in enumerate((one, other))]
-    assert len(publish.merged(pair).rows) == len(one.rows) + len(other.rows) + 1
+    assert len(publish.merge(pair).rows) == len(one.rows) + len(other.rows) + 1
     with pytest.raises(SystemExit, match=r"is in .*a and in .*c"):
-        publish.merged([grids[0], grid(tmp_path / "c", one)])
+        publish.merge([grids[0], grid(tmp_path / "c", one)])
     with pytest.raises(SystemExit, match="different images"):
-        publish.merged([grids[0], grid(tmp_path / "d", other, images=500)])
+        publish.merge([grids[0], grid(tmp_path / "d", other, images=500)])
 
 
 def test_a_command_names_no_folder_of_one_machine(publish: ModuleType, tmp_path: Path) -> None:
     words = "shiftprism benchmark --runs alpha-beta=/home/me/runs/ab-0 --config /tmp/p.toml --out /tmp/my-grid/"
     folder = grid(tmp_path, made_results(1), settings={"precision": "bfloat16"})
-    asked = json.loads((folder / "suite.json").read_text())
-    (folder / "suite.json").write_text(json.dumps(asked | {"command": words, "earlier": ["shiftprism --out /a/b"]}))
+    asked = folder.read_suite()
+    folder.suite.write_text(json.dumps(asked | {"command": words, "earlier": ["shiftprism --out /a/b"]}))
     expected = "shiftprism benchmark --runs alpha-beta=ab-0 --config p.toml --out my-grid"
     told = "   # in the config: {'precision': 'bfloat16'}"
-    assert publish.commands(folder) == ["shiftprism --out b" + told, expected + told]
+    assert publish.list_commands(folder) == ["shiftprism --out b" + told, expected + told]
 
 
 class Net(nn.Module):

@@ -12,13 +12,14 @@ import torch
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from shiftprism.benchmark import UNSEEN_DIGITS, Recommendation, read_rows, recommend, write_rows
-from shiftprism.benchmark._recommend import dealt
+from shiftprism.benchmark import UNSEEN_DIGITS
 from shiftprism.classifier import Classifier, predict
 from shiftprism.corruptions import CORRUPTIONS
 from shiftprism.datasets import Dataset, load
 from shiftprism.heads import HEADS
 from shiftprism.metrics import auroc
+from shiftprism.recommend import Recommendation, Surrogates, recommend, split_by_class
+from shiftprism.rows import read_rows, write_rows
 from shiftprism.scores import SCORES
 from shiftprism.shifts import hold_out
 from shiftprism.training import PRESETS, channel_statistics, train
@@ -26,6 +27,9 @@ from shiftprism.training import PRESETS, channel_statistics, train
 KNOWN, UNSEEN = hold_out(load("digits", "train"), UNSEEN_DIGITS)
 HELD = KNOWN.rows(torch.arange(len(KNOWN.images)) % 3 == 0)
 LEARNED = KNOWN.rows(torch.arange(len(KNOWN.images)) % 3 != 0)
+
+
+SEVERE = Surrogates(severities=(5,))
 
 
 def built(head: str = "vanilla", data: Dataset = LEARNED) -> Classifier:
@@ -87,7 +91,7 @@ def test_one_kind_alone_may_decide(classifier: Classifier, by: Any) -> None:
 
 
 def test_corrupted_rows_agree_with_scikit_learn(classifier: Classifier, found: Recommendation) -> None:
-    judged, held = dealt(HELD.labels, 2, 0)
+    judged, held = split_by_class(HELD.labels, 2, 0)
     images = HELD.images[judged]
     spoiled = CORRUPTIONS["gaussian_blur"](images, 3, torch.arange(len(judged)))
     known, _ = predict(classifier, LEARNED)
@@ -103,7 +107,7 @@ def test_corrupted_rows_agree_with_scikit_learn(classifier: Classifier, found: R
 
 def test_a_hidden_class_is_hidden_from_head_and_fit(classifier: Classifier, found: Recommendation) -> None:
     """Against a model built by hand without the rows of the class, and Gaussians fitted without its images."""
-    judged, _ = dealt(HELD.labels, 2, 0)
+    judged, _ = split_by_class(HELD.labels, 2, 0)
     (shift, *_) = [row.shift for row in found.rows if row.kind == "concept"]
     group = [KNOWN.names.index(name) for name in shift.removeprefix("hidden ").split()]
     keep = [k for k in range(7) if k not in group]
@@ -134,18 +138,23 @@ def test_it_chooses_something_that_detects(classifier: Classifier, found: Recomm
 
 
 def test_equal_seeds_give_equal_answers_without_training_data(classifier: Classifier, tmp_path: Path) -> None:
-    chosen = {"scores": ["g", "knn", "prism"], "folds": 2, "severities": (5,)}
-    one, two = (recommend(classifier, HELD.images, HELD.labels, **chosen) for _ in range(2))  # type: ignore[arg-type]
+    few = Surrogates(folds=2, severities=(5,))
+    scores = ["g", "knn", "prism"]
+    one, two = (recommend(classifier, HELD.images, HELD.labels, scores=scores, surrogates=few) for _ in range(2))
     assert one == two
     assert "scores fitted to 94 of the images" in one.basis
     write_rows(tmp_path / "rows.jsonl", one.rows)
     assert tuple(read_rows(tmp_path / "rows.jsonl")) == one.rows
-    assert len(recommend(classifier, HELD.images, HELD.labels, most=20, **chosen).rows) == len(one.rows)  # type: ignore[arg-type]
+    fewer = recommend(classifier, HELD.images, HELD.labels, scores=scores, surrogates=replace(few, most=20))
+    assert len(fewer.rows) == len(one.rows)
+    assert "20 judged images" in fewer.basis
+    other = recommend(classifier, HELD.images, HELD.labels, scores=scores, surrogates=replace(few, seed=1))
+    assert other.rows != one.rows
 
 
 def test_parts_are_disjoint_and_even() -> None:
     labels = torch.arange(90) % 4
-    parts = dealt(labels, 3, 5)
+    parts = split_by_class(labels, 3, 5)
     assert torch.cat(parts).sort().values.tolist() == list(range(90))
     counts = torch.stack([torch.bincount(labels[part], minlength=4) for part in parts])
     assert int((counts.amax(0) - counts.amin(0)).max()) <= 1
@@ -153,7 +162,7 @@ def test_parts_are_disjoint_and_even() -> None:
 
 def test_scores_that_do_not_fit_are_named_with_the_reason() -> None:
     classifier = built("euclidean").eval()
-    found = recommend(classifier, HELD.images, HELD.labels, LEARNED, folds=0, severities=(5,))
+    found = recommend(classifier, HELD.images, HELD.labels, LEARNED, surrogates=Surrogates(folds=0, severities=(5,)))
     assert {"vim", "residual", "fdbd"} <= set(found.left_out)
     assert "linear head" in found.left_out["vim"]
     assert math.isnan(found.agreement)
@@ -165,10 +174,10 @@ def test_scores_that_do_not_fit_are_named_with_the_reason() -> None:
 def test_of_two_classes_none_can_be_hidden() -> None:
     two = LEARNED.only(["0", "1"])
     classifier = built(data=two).eval()
-    found = recommend(classifier, two.images, two.labels, scores=["g", "msp"], severities=(5,))
+    found = recommend(classifier, two.images, two.labels, scores=["g", "msp"], surrogates=SEVERE)
     assert {row.kind for row in found.rows} == {"covariate"}
     with pytest.raises(ValueError, match="Expected `by` to be a kind of shift that has surrogates"):
-        recommend(classifier, two.images, two.labels, scores=["g"], severities=(5,), by="concept")
+        recommend(classifier, two.images, two.labels, scores=["g"], surrogates=SEVERE, by="concept")
 
 
 @pytest.mark.parametrize(
@@ -180,10 +189,8 @@ def test_of_two_classes_none_can_be_hidden() -> None:
         ({"labels": HELD.labels[1:]}, "`labels` to be of shape"),
         ({"scores": ["oracle"]}, "`scores` to be one of"),
         ({"by": "luck"}, "`by` to be one of both, concept, covariate"),
-        ({"folds": -1}, "`folds` to be 0 or more"),
-        ({"most": 0}, "`most` to be"),
-        ({"corruptions": ["rain"]}, "`names` to be corruptions but got rain"),
-        ({"corruptions": (), "folds": 0}, "`by` to be a kind of shift that has surrogates"),
+        ({"surrogates": Surrogates(["rain"])}, "`names` to be corruptions but got rain"),
+        ({"surrogates": Surrogates((), folds=0)}, "`by` to be a kind of shift that has surrogates"),
     ],
 )
 def test_bad_input_is_refused_at_the_door(classifier: Classifier, change: dict[str, Any], message: str) -> None:
@@ -192,11 +199,17 @@ def test_bad_input_is_refused_at_the_door(classifier: Classifier, change: dict[s
         recommend(classifier, **given)
 
 
+def test_surrogates_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="Expected `folds` to be 0 or more but got -1"):
+        Surrogates(folds=-1)
+    with pytest.raises(ValueError, match="Expected `most` to be 1 or more but got 0"):
+        Surrogates(most=0)
+
+
 @pytest.mark.parametrize("head", sorted(HEADS))
 def test_every_head_gets_a_ranking(head: str) -> None:
-    found = recommend(
-        built(head), HELD.images, HELD.labels, LEARNED, corruptions=["gaussian_blur"], severities=(5,), folds=2
-    )
+    surrogates = Surrogates(["gaussian_blur"], severities=(5,), folds=2)
+    found = recommend(built(head), HELD.images, HELD.labels, LEARNED, surrogates=surrogates)
     assert {one.score for one in found.ranking} | set(found.left_out) == set(SCORES)
     assert {row.kind for row in found.rows} == {"covariate", "concept"}
     assert {"g", "h", "msp", "knn", "mahalanobis"} <= {one.score for one in found.ranking}

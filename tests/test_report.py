@@ -10,12 +10,13 @@ from statistics import fmean
 import pytest
 from typer.testing import CliRunner
 
-from evidence_examples import made_evidence, publish_example
+from outputs_examples import publish_example
 from rows_examples import made_results, row
-from shiftprism import benchmark, claims, plots, report
-from shiftprism.benchmark import Results
+from shiftprism import claims, plots, report
+from shiftprism.claims import SIGNS
 from shiftprism.cli import app
-from shiftprism.report._page import Section, findings, page, table
+from shiftprism.report._page import Section, list_findings, page, table
+from shiftprism.rows import Results, write_rows
 
 QUESTIONS = [
     *("What holds?", "Does it detect?", "Which shift is it?", "Can I trust the confidence?"),
@@ -74,16 +75,23 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_page_of_a_study_is_whole(tmp_path: Path) -> None:
-    rows = made_results(2).where(model=("vanilla", "alpha-beta"), shift=("clean", "fog", "corrupted", "svhn")).rows
-    evidence = [made_evidence("vanilla"), made_evidence("alpha-beta")]
-    report.write_page(tmp_path / "page.html", "A <title>", "What it is.", rows, evidence)
-    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+def test_a_page_of_few_rows_is_whole_and_has_its_lead(tmp_path: Path) -> None:
+    """Rows in memory are not read from the folder again, a question that nothing answers is left out."""
+    results = made_results(2, "a <data> set").where(model=("vanilla", "alpha-beta"), shift=("clean", "fog", "svhn"))
+    few = results.where(subject=("g", "h", "u"))
+    findings = report.publish(tmp_path, few, lead="What <b>it</b> is.")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
     reader = check_whole(text)
-    assert reader.tags.count("svg") == 4
-    assert reader.tags.count("table") == 2
-    assert "A &lt;title&gt;" in text
+    assert findings == claims.judge(few) == claims.read_findings(tmp_path / "claims.json")
+    assert not (tmp_path / "rows.jsonl").exists()
+    assert '<p class="lead">What <b>it</b> is.</p>' in text
+    assert "ShiftPrism on a &lt;data&gt; set" in text
     assert "That is few" in text
+    assert "2 seeds a model" in text
+    assert "The command" not in text
+    assert re.findall(r"<h2>(.*?)</h2>", text) == [one for one in QUESTIONS if "trust" not in one]
+    assert reader.tags.count("svg") == len(list((tmp_path / "figures").iterdir())) == 2
+    assert "None of the combinations measured here has a number in the paper." in text
 
 
 def test_a_published_page_answers_every_question(published: Path) -> None:
@@ -92,18 +100,18 @@ def test_a_published_page_answers_every_question(published: Path) -> None:
     assert re.findall(r"<h2>(.*?)</h2>", text) == QUESTIONS
     assert re.findall(r'<li><a href="#[a-z-]+">(.*?)</a></li>', text) == QUESTIONS
     assert reader.tags.count("svg") == len(list((published / "figures").glob("*.svg"))) == 12
-    assert "shiftprism benchmark --suite &lt;x&gt;" in text
+    assert "The command: <code>shiftprism benchmark --suite &lt;x&gt;</code>" in text
     assert len(text) < 3_000_000
-    found = claims.read(published / "claims.json")
-    assert [text.count(f'class="{name}"><details>') for name in ("holds", "fails", "open")] == [
-        sum(one.verdict == verdict for one in found) for verdict in ("holds", "does not hold", "not measured")
-    ]
+    found = claims.read_findings(published / "claims.json")
+    for judgement, sign in SIGNS.items():
+        count = sum(one.judgement == judgement for one in found)
+        assert text.count(f'class="verdict"><span aria-hidden="true">{sign}</span> {judgement}</span>') == count
     for one in found:
         assert one.claim.sentence in " ".join(reader.words)
 
 
 def test_tables_are_written_three_times(published: Path) -> None:
-    tables = report.paper_tables(Results.read(published))
+    tables = report.make_tables(Results.read(published))
     assert tables
     files = {path.name for path in (published / "tables").iterdir()}
     assert files == {f"{stem}.{ending}" for stem in tables for ending in ("md", "tex", "csv")}
@@ -133,10 +141,10 @@ def test_figures_already_there_stay_where_outputs_are_not_stored(published: Path
     assert (tmp_path / "figures" / "cifar10-roc.svg").read_text(encoding="utf-8") == before
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert plots.inline(before) in text
-    assert text == report.html(tmp_path)
+    assert text == report.make_page(tmp_path)
     (tmp_path / "figures" / "cifar10-roc.svg").write_text("no picture")
     with pytest.raises(ValueError, match=r"SVG files that ShiftPrism wrote but got .*cifar10-roc\.svg"):
-        report.html(tmp_path)
+        report.make_page(tmp_path)
 
 
 def test_names_from_a_file_of_rows_cannot_write_html(tmp_path: Path) -> None:
@@ -146,7 +154,7 @@ def test_names_from_a_file_of_rows_cannot_write_html(tmp_path: Path) -> None:
         for severity in (0, 1, 2)
         for score in ("g", "h", "u")
     ]
-    benchmark.write_rows(tmp_path / "rows.jsonl", rows)
+    write_rows(tmp_path / "rows.jsonl", rows)
     report.publish(tmp_path)
     assert {path.parent for path in (tmp_path / "figures").rglob("*.svg")} == {tmp_path / "figures"}
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -161,14 +169,17 @@ def test_a_cell_knows_its_number_and_the_papers() -> None:
     assert '<th scope="row">u</th>' in text
 
 
-def test_verdicts_are_words_and_symbols() -> None:
+def test_judgements_are_words_and_symbols() -> None:
     found = claims.judge(made_results(1).where(model=("vanilla", "alpha-beta")))
-    found[0] = found[0]._replace(verdict="does not hold")
-    text = findings(found)
-    for verdict, symbol in (("holds", "✓"), ("does not hold", "✗"), ("not measured", "○")):
-        assert f'<span aria-hidden="true">{symbol}</span> {verdict}' in text
-    counts = [sum(one.verdict == v for one in found) for v in ("holds", "does not hold", "not measured")]
-    assert "{} hold, {} do not hold, {} not measured.".format(*counts) in text
+    found[0], found[1] = found[0]._replace(judgement="contradicted"), found[1]._replace(judgement="not shown")
+    text = list_findings(found)
+    for judgement, symbol in (("holds", "✓"), ("contradicted", "✗"), ("not shown", "○"), ("not measured", "·")):
+        assert f'<span aria-hidden="true">{symbol}</span> {judgement}' in text
+    assert [text.count(f'<li class="{name}">') for name in ("holds", "fails", "open")] == [
+        sum(one.judgement in names for one in found)
+        for names in (("holds",), ("contradicted",), ("not shown", "not measured"))
+    ]
+    assert f'<p class="count">{claims.count_judgements(found)}.</p>' in text
     check_whole(page("t", "", [Section("What holds?", text)]))
 
 
@@ -185,7 +196,7 @@ def test_the_command_writes_the_page_and_the_tables(tmp_path: Path) -> None:
     assert not error
     assert f"Written: {tmp_path / 'deep' / 'page.html'}" in output
     assert "<h2>What holds?</h2>" in (tmp_path / "deep" / "page.html").read_text(encoding="utf-8")
-    tables = report.paper_tables(Results.read(folder))
+    tables = report.make_tables(Results.read(folder))
     output, error = run(folder, "--format", "latex", "--to", tmp_path / "tex")
     assert not error
     assert len(list((tmp_path / "tex").glob("*.tex"))) == len(tables)
@@ -199,8 +210,8 @@ def test_wrong_words_get_a_clear_answer(tmp_path: Path) -> None:
     assert "a folder with rows.jsonl but got" in run(tmp_path)[1]
     assert "a folder with rows.jsonl but got" in run(tmp_path / "absent")[1]
     (tmp_path / "rows.jsonl").write_text("")
-    assert "rows.jsonl without any; run `shiftprism benchmark` first" in run(tmp_path)[1]
-    benchmark.write_rows(tmp_path / "rows.jsonl", [row(), row()])
+    assert f"{tmp_path} without any; run `shiftprism benchmark` first" in run(tmp_path)[1]
+    write_rows(tmp_path / "rows.jsonl", [row(), row()])
     with (tmp_path / "rows.jsonl").open("a") as file:
         file.write('{"model": "van')
     assert f"line 3 of {tmp_path / 'rows.jsonl'}" in run(tmp_path)[1]

@@ -7,9 +7,9 @@ import pytest
 
 from rows_examples import made_results, row
 from shiftprism import claims, report
-from shiftprism.benchmark import Results
-from shiftprism.report import paper_tables, short_tables, standing, verdicts
-from shiftprism.report._paper_tables import CHOSEN_ON
+from shiftprism.report import judgement_counts, make_tables, short_tables, standing
+from shiftprism.report._tables import CHOSEN_ON
+from shiftprism.rows import Results
 
 
 def test_short_tables_have_only_what_was_measured_and_not_the_papers_numbers() -> None:
@@ -31,7 +31,7 @@ def with_winner() -> Results:
 
 def test_whoever_is_best_of_all_is_in_the_short_table_and_its_rank_with_it() -> None:
     table = short_tables(with_winner())["cifar10-short-detection"]
-    pairs = len(paper_tables(with_winner())["cifar10-ranking"].body)
+    pairs = len(make_tables(with_winner())["cifar10-ranking"].body)
     (line,) = [line for line in table.body if (line[0].text, line[1].text) == ("sngp", "vim")]
     assert line[-1].text == f"1 of {pairs}"
     ranks = [int(line[-1].text.split()[0]) for line in table.body]
@@ -39,20 +39,20 @@ def test_whoever_is_best_of_all_is_in_the_short_table_and_its_rank_with_it() -> 
     assert sorted(range(len(ranks)), key=lambda i: ranks[i]) == sorted(range(len(means)), key=lambda i: -means[i])
 
 
-def test_the_standing_names_what_is_above_beyond_noise() -> None:
+def test_the_standing_names_what_is_significantly_better() -> None:
     alone, beaten = (standing(results, "cifar10").splitlines() for results in (made_results(), with_winner()))
     assert "U of α-β is number 1 of " in alone[0]
-    assert "Before it beyond noise: none. Before it within noise: none." in alone[0]
+    assert "Significantly better: none. Better, but not significantly: none." in alone[0]
     assert "U of α-β is number 2 of " in beaten[0]
-    assert "beyond noise: `vim` of sngp (100.0, one seed)." in beaten[0]
+    assert "Significantly better: `vim` of sngp (100.0, one seed)." in beaten[0]
     (ece,) = [line for line in alone if "ECE, corrupted" in line]
     assert "α-β calibrated by α-β is number " in ece
     assert "on which no score of ours was chosen" in alone[1]
 
 
-def test_the_second_ranking_is_over_corruptions_nobody_looked_at() -> None:
+def test_the_second_ranking_is_over_corruptions_that_no_score_was_chosen_on() -> None:
     results = made_results()
-    table = paper_tables(results)["cifar10-ranking-corruptions"]
+    table = make_tables(results)["cifar10-ranking-corruptions"]
     sets = ("zoom_blur", "fog")
     assert not set(sets) & set(CHOSEN_ON)
     assert ", ".join(name.replace("_", " ") for name in sets) in table.note
@@ -63,16 +63,16 @@ def test_the_second_ranking_is_over_corruptions_nobody_looked_at() -> None:
 
 def test_every_claim_is_counted_once() -> None:
     found = claims.judge(made_results())
-    head, _, line = verdicts(found).splitlines()
+    head, _, line = judgement_counts(found).splitlines()
     counts = dict(zip(head.split(" | "), line.split(" | "), strict=True))
     numbers = [int(text.strip(" |")) for text in list(counts.values())[1:]]
     assert sum(numbers) == len(claims.CLAIMS)
-    assert numbers[0] == sum(one.verdict == "holds" for one in found)
+    assert numbers[0] == sum(one.judgement == "holds" for one in found)
 
 
 def test_findings_as_markdown_have_a_row_each() -> None:
-    text = claims.as_markdown(claims.judge(made_results()))
-    assert text.count("\n| ✓ holds") + text.count("\n| ✗") + text.count("\n| ·") == len(claims.CLAIMS)
+    text = claims.to_markdown(claims.judge(made_results()))
+    assert sum(text.count(f"\n| {sign} {name} |") for name, sign in claims.SIGNS.items()) == len(claims.CLAIMS)
 
 
 def test_publishing_without_a_page_writes_none(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_published_rows_say_what_the_whole_results_say(tmp_path: Path) -> None:
     whole.write_brief(tmp_path)
     brief = Results.read(tmp_path)
     assert standing(brief, "cifar10") == standing(whole, "cifar10")
-    found = [(one.claim.name, one.verdict, one.reason) for one in claims.judge(brief)]
-    assert found == [(one.claim.name, one.verdict, one.reason) for one in claims.judge(whole)]
+    found = [(one.claim.name, one.judgement) for one in claims.judge(brief)]
+    assert found == [(one.claim.name, one.judgement) for one in claims.judge(whole)]
     for name, table in short_tables(whole).items():
         assert report.to_markdown(short_tables(brief)[name]) == report.to_markdown(table)

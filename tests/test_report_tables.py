@@ -1,4 +1,4 @@
-"""Tables: the means of the rows, the paper's numbers beside them, bold only beyond noise, in three formats."""
+"""Tables: the means of the rows, the paper's numbers beside them, bold where significant, in three formats."""
 
 import csv
 import io
@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from rows_examples import made_results, paper_results, row
-from shiftprism.benchmark import Results
-from shiftprism.benchmark._bootstrap import DRAWS, Effect, Measured
-from shiftprism.report._paper_tables import bold, paper_tables
-from shiftprism.report._table import Cell, Table, to_csv, to_latex, to_markdown
+from shiftprism.report import Cell, Table, find_best, make_tables, to_csv, to_latex, to_markdown
+from shiftprism.rows import DRAWS, Effect, Measured, Results
 
 
 def line_of(table: Table, *labels: str) -> dict[str, Cell]:
@@ -26,7 +24,7 @@ def effect(value: float, noise: float = 0.0, seed: int = 0) -> Effect:
 
 @pytest.fixture(scope="module")
 def tables() -> dict[str, Table]:
-    return paper_tables(made_results())
+    return make_tables(made_results())
 
 
 def test_every_table_of_the_paper_is_there(tables: dict[str, Table]) -> None:
@@ -66,7 +64,7 @@ def test_other_scores_have_a_table_of_their_own(tables: dict[str, Table]) -> Non
 def test_the_illustration_is_no_rival() -> None:
     results = made_results(1)
     flat = Results.without_resamples([replace(one, model="features-3d") for one in results.where(model="vanilla").rows])
-    made = paper_tables(Results.concat([results, flat]))
+    made = make_tables(Results.concat([results, flat]))
     assert not any(cell.text == "features-3d" for table in made.values() for line in table.body for cell in line)
 
 
@@ -81,56 +79,83 @@ def test_what_only_the_paper_has_stands_there_as_the_papers(tables: dict[str, Ta
 
 
 def test_other_data_have_no_numbers_of_the_paper() -> None:
-    for table in paper_tables(made_results(2, "my photos", "new", "factory")).values():
+    for table in make_tables(made_results(2, "my photos", "new", "factory")).values():
         assert not any(cell.paper for line in table.body for cell in line)
         assert "paper" not in table.note
-    assert "my-photos-detection" in paper_tables(made_results(1, "my photos", "new", "factory"))
+    assert "my-photos-detection" in make_tables(made_results(1, "my photos", "new", "factory"))
 
 
 def test_a_single_seed_has_no_deviation() -> None:
-    cell = line_of(paper_tables(made_results(1))["cifar10-detection"], "alpha", "h")["svhn (both)"]
+    cell = line_of(make_tables(made_results(1))["cifar10-detection"], "alpha", "h")["svhn (both)"]
     assert re.fullmatch(r"\d\d\.\d", cell.text)
     assert np.isnan(cell.std)
 
 
 def test_the_papers_rows_give_back_the_papers_tables() -> None:
-    made = paper_tables(paper_results())
+    made = make_tables(paper_results())
     compared = 0
     for table in made.values():
         for line in table.body:
             for cell in line[table.labels :]:
                 if cell.paper and cell.text != "–":
-                    scale = 1 if "calibration" in table.title and cell.mean < 5 and "." in cell.paper[:2] else 100
-                    assert cell.mean * scale == pytest.approx(float(re.match(r"[\d.]+", cell.paper)[0]))  # type: ignore[index]
+                    printed = re.match(r"[\d.]+", cell.paper)
+                    assert printed is not None
+                    assert cell.mean == pytest.approx(cell.paper_mean)
+                    assert cell.scale * cell.paper_mean == pytest.approx(float(printed[0]))
                     compared += 1
     assert compared == 624
 
 
+def test_a_cell_is_printed_from_its_numbers(tables: dict[str, Table]) -> None:
+    """`short` is the mean alone, in the units and digits of the text; a cell without a number is its text."""
+    for table in tables.values():
+        for cell in (cell for line in table.body for cell in line if cell.seeds and "[" not in cell.text):
+            assert cell.text.split(" ± ")[0] == cell.short
+    cell = line_of(tables["cifar10-calibration"], "alpha", "matrix")["ECE, clean"]
+    assert (cell.scale, cell.digits, cell.short) == (1.0, 4, f"{cell.mean:.4f}")
+    assert Cell("7 of 9").short == "7 of 9"
+    assert Cell().short == "–"
+
+
+def test_tables_know_their_section(tables: dict[str, Table]) -> None:
+    sections = {name.removeprefix("cifar10-"): table.section for name, table in tables.items()}
+    ladders = {name: sections.pop(name) for name in list(sections) if name.startswith("ladder-")}
+    assert set(ladders.values()) == {"shift"}
+    assert sections == {
+        "detection": "detect",
+        "tnr": "detect",
+        "ranking": "all scores",
+        "ranking-corruptions": "all scores",
+        "scores": "all scores",
+        "calibration": "trust",
+    }
+
+
 def test_bold_is_the_best_alone_where_it_is_clear() -> None:
-    assert bold([effect(0.9), effect(0.8), effect(0.7), None]) == [True, False, False, False]
+    assert find_best([effect(0.9), effect(0.8), effect(0.7), None]) == [True, False, False, False]
 
 
 def test_bold_is_shared_with_what_noise_cannot_tell_from_it() -> None:
     far = [effect(0.5, 0.01, seed) for seed in range(3)]
-    assert bold([effect(0.9, 0.05, 5), effect(0.89, 0.05, 6), *far]) == [True, True, False, False, False]
+    assert find_best([effect(0.9, 0.05, 5), effect(0.89, 0.05, 6), *far]) == [True, True, False, False, False]
 
 
 def test_a_noisy_number_below_a_clearly_worse_one_is_not_bold() -> None:
     noisy = effect(0.5, 0.4, 7)
     assert (effect(0.9) - noisy).low < 0  # noise cannot tell them apart, and yet it is not among the best
-    assert bold([effect(0.9), effect(0.8), noisy, effect(0.4)]) == [True, False, False, False]
+    assert find_best([effect(0.9), effect(0.8), noisy, effect(0.4)]) == [True, False, False, False]
 
 
 def test_nothing_is_bold_where_most_are_alike() -> None:
     alike = [effect(0.9 - 0.001 * i, 0.05, i) for i in range(4)]
-    assert bold(alike) == [False] * 4
-    assert bold([effect(0.9)]) == [False]
-    assert bold([None, None]) == [False, False]
+    assert find_best(alike) == [False] * 4
+    assert find_best([effect(0.9)]) == [False]
+    assert find_best([None, None]) == [False, False]
 
 
 def test_paired_noise_does_not_hide_a_difference() -> None:
     """The same images are easy for all: the spread of each is large, that of their difference is nothing."""
-    assert bold([effect(0.90, 0.1), effect(0.89, 0.1), effect(0.88, 0.1)]) == [True, False, False]
+    assert find_best([effect(0.90, 0.1), effect(0.89, 0.1), effect(0.88, 0.1)]) == [True, False, False]
 
 
 def test_lower_is_better_for_ece_and_higher_for_accuracy(tables: dict[str, Table]) -> None:
@@ -150,16 +175,16 @@ def test_ladders_compare_models_within_a_score(tables: dict[str, Table]) -> None
     assert [cell.text for cell in table.body[0][:2]] == ["g", "vanilla"]
 
 
-def test_the_ranking_says_who_differs_from_u_beyond_noise() -> None:
+def test_the_ranking_says_who_differs_significantly_from_u() -> None:
     results = made_results()
     twin = [replace(one, subject="prism") for one in results.where(model="alpha-beta", subject="u").rows]
     doubled = Results.concat([results, Results(twin, results.where(model="alpha-beta", subject="u").resamples)])
-    table = paper_tables(doubled)["cifar10-ranking"]
+    table = make_tables(doubled)["cifar10-ranking"]
     order = [cell.mean for cell in (line[3] for line in table.body)]
     assert order == sorted(order, reverse=True)
     assert [line[0].text for line in table.body] == [str(place) for place in range(1, len(order) + 1)]
     assert line_of(table, *next([c.text for c in line[:3]] for line in table.body if line[2].text == "prism"))[
-        "beyond noise"
+        "significantly"
     ] == Cell("no")
     assert table.body[-1][-1] == Cell("worse")
     assert {line[2].text for line in table.body[:2]} == {"u", "prism"}
@@ -170,7 +195,7 @@ def test_the_ranking_says_who_differs_from_u_beyond_noise() -> None:
 
 def test_pairs_that_lack_a_set_are_not_ranked() -> None:
     extra = Results.without_resamples([row("ddu", "svhn", 0, "gmm", "auroc", 0.99, kind="both")])
-    table = paper_tables(Results.concat([made_results(), extra]))["cifar10-ranking"]
+    table = make_tables(Results.concat([made_results(), extra]))["cifar10-ranking"]
     assert "ddu" not in {line[1].text for line in table.body}
 
 
@@ -219,7 +244,7 @@ def test_groups_are_told_apart() -> None:
 def test_results_of_two_protocols_make_two_sets_of_tables() -> None:
     results = made_results(1)
     paper = Results([replace(one, protocol="paper") for one in results.rows], results.resamples)
-    made = paper_tables(Results.concat([results, paper]))
+    made = make_tables(Results.concat([results, paper]))
     assert {"cifar10-detection", "cifar10-paper-detection"} <= set(made)
     assert made["cifar10-paper-detection"].title.startswith("cifar10 (paper protocol)")
     assert len(Measured.split(Results.concat([results, paper]))) == 2

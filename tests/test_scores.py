@@ -22,7 +22,6 @@ from shiftprism.scores import SCORES, Score, energy, entropy, g, h, kl_uniform, 
 # the kernel distance is a DUQ head's alone: tests/test_scores_table.py
 GENERAL = sorted(set(SCORES) - {"kernel"})
 every_score = pytest.mark.parametrize("name", GENERAL)
-LOGITS_ALONE = {"mahalanobis_logits", "msp", "max_logit", "energy", "entropy", "gen", "kl_matching"}
 LINEAR = ("vanilla", "alpha", "beta", "alpha-beta", "gsd", "inner")
 
 
@@ -34,7 +33,7 @@ def spread(samples: int, width: int, seed: int) -> Tensor:
 
 
 @cache
-def fitted(name: str, dtype: torch.dtype = torch.float64) -> tuple[Head, Score]:
+def fit_score(name: str, dtype: torch.dtype = torch.float64) -> tuple[Head, Score]:
     """A head and the score of that name, fitted to what the head says about features like those it will score."""
     head = head_of("alpha-beta").to(dtype)
     with torch.no_grad():
@@ -78,7 +77,7 @@ def test_one_finite_number_an_input_for_any_head(outputs: Outputs, name: str) ->
 
 @every_score
 def test_float32_stays_float32_and_finite_far_out(name: str) -> None:
-    head, score = fitted(name, torch.float32)
+    head, score = fit_score(name, torch.float32)
     with torch.no_grad():
         far = head.outputs(features_of(scale=1e20).float())
     assert score(far).dtype == torch.float32
@@ -87,7 +86,7 @@ def test_float32_stays_float32_and_finite_far_out(name: str) -> None:
 
 @every_score
 def test_precision_follows_the_input(name: str) -> None:
-    head, score = fitted(name)
+    head, score = fit_score(name)
     outputs = outputs_for(head)
     close = score(outputs.to(torch.float32))
     assert close.dtype == torch.float32
@@ -96,7 +95,7 @@ def test_precision_follows_the_input(name: str) -> None:
 
 @every_score
 def test_parts_score_as_the_whole(name: str) -> None:
-    head, score = fitted(name)
+    head, score = fit_score(name)
     outputs = outputs_for(head)
     parts = [score(outputs.rows(slice(i, i + 7))) for i in range(0, 20, 7)]
     torch.testing.assert_close(torch.cat(parts), score(outputs))
@@ -104,7 +103,7 @@ def test_parts_score_as_the_whole(name: str) -> None:
 
 @every_score
 def test_batch_order_and_class_order_do_not_matter(name: str) -> None:
-    head, score = fitted(name)
+    head, score = fit_score(name)
     outputs = outputs_for(head)
     order = torch.randperm(20)
     torch.testing.assert_close(score(outputs.rows(order)), score(outputs)[order])
@@ -137,7 +136,7 @@ def test_higher_means_in_distribution(name: str) -> None:
 
 
 def takes(name: str) -> set[str]:
-    return set(signature(getattr(SCORES[name].made, "fit", SCORES[name].made)).parameters)
+    return set(signature(getattr(SCORES[name].implementation, "fit", SCORES[name].implementation)).parameters)
 
 
 @every_score
@@ -145,7 +144,7 @@ def test_exports_with_a_dynamic_batch(name: str) -> None:
     class Scored(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.head, self.score = fitted(name)
+            self.head, self.score = fit_score(name)
 
         def forward(self, features: Tensor) -> Tensor:
             return self.score(self.head.outputs(features))
@@ -170,7 +169,7 @@ def test_a_mixture_of_few_samples_exports_too() -> None:
 
 @every_score
 def test_bad_outputs_are_refused(name: str) -> None:
-    head, score = fitted(name)
+    head, score = fit_score(name)
     outputs = outputs_for(head)
     for use in (score, lambda bad: SCORES[name].fit(bad, torch.arange(20) % 4, head=head, reference=outputs)(bad)):
         with pytest.raises(ValueError, match="Expected `outputs` to be an Outputs but got Tensor"):
@@ -181,7 +180,7 @@ def test_bad_outputs_are_refused(name: str) -> None:
                 field[3] = value
             with pytest.raises(ValueError, match=r"Expected `outputs\.\w+` to be finite but got 1 rows .* at row 3"):
                 use(broken)
-        if name not in LOGITS_ALONE:
+        if SCORES[name].reads != ("logits",):
             with pytest.raises(ValueError, match="but got one made from logits alone"):
                 use(Outputs.from_logits(outputs.logits))
     with pytest.raises(ValueError, match="Expected `outputs` to be non-empty"):

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,13 +41,13 @@ from shiftprism.scores import (
     g,
     gen,
     h,
-    load,
     max_cosine,
     p_value,
 )
+from shiftprism.scores._subspace import principal_dimensions
 
 FITTED = sorted(name for name, entry in SCORES.items() if entry.fitted)
-SUMMED = sorted(name for name in FITTED if hasattr(SCORES[name].made, "from_statistics"))
+SUMMED = sorted(name for name in FITTED if hasattr(SCORES[name].implementation, "from_statistics"))
 LABELS = torch.arange(120) % 4
 
 
@@ -57,7 +56,7 @@ def head() -> Head:
     return Linear(6, 4, bias=True).double()
 
 
-def said(samples: int = 120, seed: int = 1, width: int = 6) -> Outputs:
+def draw_outputs(samples: int = 120, seed: int = 1, width: int = 6) -> Outputs:
     """Clustered, correlated features far from 0."""
     generator = torch.Generator().manual_seed(seed)
     mix = torch.randn(width, width, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
@@ -68,13 +67,13 @@ def said(samples: int = 120, seed: int = 1, width: int = 6) -> Outputs:
 
 
 def known_and_new() -> tuple[Outputs, Outputs, Any, Any]:
-    known, new = said(), said(30, seed=2)
+    known, new = draw_outputs(), draw_outputs(30, seed=2)
     return known, new, known.features.numpy(), new.features.numpy()
 
 
 @pytest.mark.parametrize("space", ["features", "logits"])
 def test_mahalanobis_against_scikit_learn(space: str) -> None:
-    known, new = said(), said(30, seed=2)
+    known, new = draw_outputs(), draw_outputs(30, seed=2)
     x, y = getattr(known, space).numpy(), getattr(new, space).numpy()
     means = np.stack([x[k == LABELS].mean(0) for k in range(4)])
     fitted = EmpiricalCovariance(assume_centered=True).fit(x - means[LABELS])
@@ -99,7 +98,7 @@ def test_relative_mahalanobis_against_scipy() -> None:
 @pytest.mark.parametrize("width", [6, 40, 60, 100])
 def test_mixture_against_scipy(width: int) -> None:
     """Also with fewer samples a class (30) than features, where the ridge makes the covariance regular."""
-    known, new = said(width=width), said(30, seed=2, width=width)
+    known, new = draw_outputs(width=width), draw_outputs(30, seed=2, width=width)
     x, y = known.features.numpy(), new.features.numpy()
     score = GaussianMixture.fit(known, LABELS, ridge=1e-3)
     densities = []
@@ -114,7 +113,7 @@ def test_mixture_against_scipy(width: int) -> None:
 
 @pytest.mark.parametrize("width", [40, 100])
 def test_mixture_in_float32_keeps_its_digits_where_samples_are_few(width: int) -> None:
-    known, new = said(width=width), said(60, seed=2, width=width)
+    known, new = draw_outputs(width=width), draw_outputs(60, seed=2, width=width)
     exact = GaussianMixture.fit(known, LABELS)(new)
     single = GaussianMixture.fit(known.to(torch.float32), LABELS)(new.to(torch.float32))
     torch.testing.assert_close(single.double(), exact, rtol=2e-3, atol=1e-2)
@@ -122,7 +121,7 @@ def test_mixture_in_float32_keeps_its_digits_where_samples_are_few(width: int) -
 
 def test_wide_features_take_the_same_path() -> None:
     """From 256 features on the products are made in blocks."""
-    known = said(1200, width=301)
+    known = draw_outputs(1200, width=301)
     score = GaussianMixture.fit(known, torch.arange(1200) % 2, ridge=1e-3)
     x = known.features.numpy()
     expected = []
@@ -143,7 +142,7 @@ def test_knn_against_scikit_learn(k: int) -> None:
 
 
 def test_knn_in_chunks_is_knn_at_once() -> None:
-    known, new = said(4000), said(9000, seed=2)
+    known, new = draw_outputs(4000), draw_outputs(9000, seed=2)
     score = KNN.fit(known)
     assert 2**24 // 4000 < 9000
     torch.testing.assert_close(
@@ -152,24 +151,24 @@ def test_knn_in_chunks_is_knn_at_once() -> None:
 
 
 def test_how_many_neighbours() -> None:
-    assert KNN.fit(said(120)).settings["k"] == 15  # half of a class's share
-    assert KNN.fit(said(4000)).settings["k"] == 50
-    assert KNN.fit(said(1)).settings["k"] == 1
-    assert KNN.fit(said(120), k=33).settings["k"] == 33
+    assert KNN.fit(draw_outputs(120)).settings["k"] == 15  # half of a class's share
+    assert KNN.fit(draw_outputs(4000)).settings["k"] == 50
+    assert KNN.fit(draw_outputs(1)).settings["k"] == 1
+    assert KNN.fit(draw_outputs(120), k=33).settings["k"] == 33
     with pytest.raises(
         ValueError, match="Expected `k` to be a whole number from 1 to 120, the size of the bank, but got 121"
     ):
-        KNN.fit(said(120), k=121)
+        KNN.fit(draw_outputs(120), k=121)
 
 
 def test_a_bank_keeps_no_more_than_asked() -> None:
-    score = KNN.fit(said(4000), bank=100)
+    score = KNN.fit(draw_outputs(4000), bank=100)
     assert score.bank.shape == (100, 6)
-    assert torch.equal(KNN.fit(said(4000), bank=100, seed=0).bank, score.bank)
-    assert not torch.equal(KNN.fit(said(4000), bank=100, seed=1).bank, score.bank)
+    assert torch.equal(KNN.fit(draw_outputs(4000), bank=100, seed=0).bank, score.bank)
+    assert not torch.equal(KNN.fit(draw_outputs(4000), bank=100, seed=1).bank, score.bank)
     for kind in (KNN, NNGuide):
         with pytest.raises(ValueError, match="Expected `bank` to be a positive whole number but got 0"):
-            kind.fit(said(), bank=0)
+            kind.fit(draw_outputs(), bank=0)
 
 
 def test_nnguide_against_numpy() -> None:
@@ -196,15 +195,13 @@ def test_vim_and_residual_against_scikit_learn(dimensions: int) -> None:
 
 
 def test_the_principal_space_has_the_authors_dimensions() -> None:
-    from shiftprism.scores.subspace import principal
-
-    assert [principal(width) for width in (64, 512, 768, 1499, 2048)] == [32, 256, 512, 512, 1000]
+    assert [principal_dimensions(width) for width in (64, 512, 768, 1499, 2048)] == [32, 256, 512, 512, 1000]
     with pytest.raises(ValueError, match="Expected `dimensions` to be from 0 to 5 but got 6"):
-        ViM.fit(said(), head=head(), dimensions=6)
+        ViM.fit(draw_outputs(), head=head(), dimensions=6)
 
 
 def test_kl_matching_against_scipy() -> None:
-    known, new = said(), said(30, seed=2)
+    known, new = draw_outputs(), draw_outputs(30, seed=2)
     p, q = (special.softmax(outputs.logits.numpy(), axis=1) for outputs in (known, new))
     templates = [p[p.argmax(1) == k].mean(0) for k in np.unique(p.argmax(1))]
     expected = -np.min([stats.entropy(q, template[None], axis=1) for template in templates], axis=0)
@@ -255,7 +252,7 @@ def test_max_cosine_against_numpy() -> None:
 
 @pytest.mark.parametrize("top", [1, 3, 4, 100])
 def test_gen_against_numpy(top: int) -> None:
-    outputs = said()
+    outputs = draw_outputs()
     p = np.sort(special.softmax(outputs.logits.numpy(), axis=1), axis=1)[:, ::-1][:, :top]
     assert gen(outputs, top=top).numpy() == pytest.approx(-(p**0.1 * (1 - p) ** 0.1).sum(1))
     sure = Outputs.from_logits(torch.tensor([[40.0, 0.0], [30.0, 0.0]]))
@@ -268,8 +265,8 @@ def test_gen_against_numpy(top: int) -> None:
 
 
 def test_ranks_against_scipy() -> None:
-    held, new = said(99, seed=3), said(30, seed=2)
-    known = said()
+    held, new = draw_outputs(99, seed=3), draw_outputs(30, seed=2)
+    known = draw_outputs()
     near = KNN.fit(known)
     expected = {}
     scores: dict[str, Score] = {"g": g, "h": h, "knn": near}
@@ -296,8 +293,8 @@ def test_a_p_value_is_no_smaller_than_it_claims(n: int, seed: int, ties: bool) -
 
 
 def test_two_sided_g_sees_norms_that_rise() -> None:
-    held, inside = said(200, seed=3), said(200, seed=4)
-    louder, quieter = (outputs_with_norms(said(200, seed=5), factor) for factor in (3.0, 0.3))
+    held, inside = draw_outputs(200, seed=3), draw_outputs(200, seed=4)
+    louder, quieter = (outputs_with_norms(draw_outputs(200, seed=5), factor) for factor in (3.0, 0.3))
     score = GTwoSided.fit(held)
     assert auroc(g(inside), g(louder)) == 0
     assert auroc(score(inside), score(louder)) > 0.97
@@ -310,21 +307,22 @@ def outputs_with_norms(outputs: Outputs, factor: float) -> Outputs:
 
 
 def statistics_of(name: str, outputs: Outputs, labels: Tensor) -> Any:
-    return SCORES[name].made.statistics(outputs, labels, **SCORES[name].settings)  # type: ignore[union-attr]
+    return SCORES[name].implementation.statistics(outputs, labels, **SCORES[name].settings)  # type: ignore[union-attr]
 
 
 def from_statistics(name: str, statistics: Any) -> Callable[[Outputs], Tensor]:
     needed = {"head": head()} if "head" in SCORES[name].reads else {}
-    found = SCORES[name].made.from_statistics(statistics, dtype=torch.float64, **SCORES[name].settings, **needed)  # type: ignore[union-attr]
-    assert isinstance(found, Fitted)
-    return found
+    kind: Any = SCORES[name].implementation
+    score = kind.from_statistics(statistics, dtype=torch.float64, **SCORES[name].settings, **needed)
+    assert isinstance(score, Fitted)
+    return score
 
 
 @pytest.mark.parametrize("name", SUMMED)
 @pytest.mark.parametrize("cuts", [(60,), (1, 5, 119), (30, 31, 32)])
 def test_parts_merge_to_the_whole(name: str, cuts: tuple[int, ...]) -> None:
     """Whatever the parts, some of them too small for a covariance or without some of the classes."""
-    known, new = said(), said(30, seed=2)
+    known, new = draw_outputs(), draw_outputs(30, seed=2)
     edges = [0, *cuts, 120]
     parts = [statistics_of(name, known.rows(slice(a, b)), LABELS[a:b]) for a, b in pairwise(edges)]
     whole = SCORES[name].fit(known, LABELS, head=head())(new)
@@ -350,16 +348,16 @@ def test_merging_keeps_digits_far_from_zero() -> None:
 
 def test_statistics_of_different_models_do_not_add() -> None:
     with pytest.raises(ValueError, match="Expected `statistics` to be of one model and one score"):
-        Mahalanobis.statistics(said(), LABELS) + Mahalanobis.statistics(said(width=8), LABELS)
+        Mahalanobis.statistics(draw_outputs(), LABELS) + Mahalanobis.statistics(draw_outputs(width=8), LABELS)
 
 
 def test_statistics_do_not_grow_with_the_data() -> None:
-    few, many = (Mahalanobis.statistics(said(n), torch.arange(n) % 4) for n in (8, 9000))
+    few, many = (Mahalanobis.statistics(draw_outputs(n), torch.arange(n) % 4) for n in (8, 9000))
     assert few.scatter.shape == many.scatter.shape == (6, 6)
 
 
 def test_fewer_samples_than_features_report_their_ridge() -> None:
-    known, new = said(5, width=40), said(20, seed=2, width=40)
+    known, new = draw_outputs(5, width=40), draw_outputs(20, seed=2, width=40)
     for name in ("mahalanobis", "relative_mahalanobis", "gmm"):
         score = SCORES[name].fit(known, [0, 0, 0, 1, 1])
         assert isinstance(score, Fitted)
@@ -384,7 +382,7 @@ def test_one_class_is_one_gaussian() -> None:
 
 
 def test_a_class_with_one_sample_borrows_and_one_without_is_left_out() -> None:
-    known, new = said(), said(30, seed=2)
+    known, new = draw_outputs(), draw_outputs(30, seed=2)
     kept = (LABELS != 3) & ((LABELS != 2) | (torch.arange(120) == 2))
     some, labels = known.rows(kept), LABELS[kept]
     score = GaussianMixture.fit(some, labels, ridge=0)
@@ -402,7 +400,7 @@ def test_a_class_with_one_sample_borrows_and_one_without_is_left_out() -> None:
 @pytest.mark.parametrize("copies", [1, 3, 50])
 def test_data_without_spread_have_unit_covariance(copies: int) -> None:
     """Three times 0.1 has another mean than 0.1, in floating point; that is no spread."""
-    same = said().rows([0] * copies + [1] * copies)
+    same = draw_outputs().rows([0] * copies + [1] * copies)
     for kind in (Mahalanobis, GaussianMixture):
         score = kind.fit(same, [0] * copies + [1] * copies)
         assert score.ridge.min().item() == 1
@@ -415,40 +413,12 @@ def test_data_without_spread_have_unit_covariance(copies: int) -> None:
 def test_a_ridge_must_be_a_finite_number(ridge: float) -> None:
     for kind in (Mahalanobis, RelativeMahalanobis, GaussianMixture):
         with pytest.raises(ValueError, match="Expected `ridge` to be a finite number from 0 on"):
-            kind.fit(said(), LABELS, ridge=ridge)
-
-
-@pytest.mark.parametrize("name", FITTED)
-def test_saved_and_loaded_it_scores_the_same(name: str, tmp_path: Path) -> None:
-    known, new, held = said(), said(30, seed=2), said(50, seed=3)
-    score = SCORES[name].fit(known, LABELS, head=head(), reference=held)
-    assert isinstance(score, Fitted)
-    assert list(score.parameters()) == []
-    score.save(tmp_path / "score.safetensors")
-    again = load(tmp_path / "score.safetensors")
-    assert type(again) is type(score)
-    assert torch.equal(again(new), score(new))
-    assert repr(again) == repr(score)
-
-
-def test_a_file_that_is_no_score_is_refused(tmp_path: Path) -> None:
-    said().save(tmp_path / "outputs.safetensors")
-    with pytest.raises(ValueError, match="Expected `path` to be a file of format shiftprism-score-1"):
-        load(tmp_path / "outputs.safetensors")
-    (tmp_path / "cut").write_bytes(b"x")
-    with pytest.raises(ValueError, match="Expected `path` to be a whole safetensors file"):
-        load(tmp_path / "cut")
-    score = KNN.fit(said())
-    del score._buffers["bank"]
-    score.register_buffer("bonk", torch.ones(1))
-    score.save(tmp_path / "other")
-    with pytest.raises(ValueError, match=r"Expected `path` to be the tensors of KNN .*'bank', 'bonk'"):
-        load(tmp_path / "other")
+            kind.fit(draw_outputs(), LABELS, ridge=ridge)
 
 
 @pytest.mark.parametrize("name", FITTED)
 def test_a_fit_leaves_its_data_alone_and_keeps_no_graph(name: str) -> None:
-    known = said()
+    known = draw_outputs()
     before = [field.clone() for field in known]
     grown = Outputs(*(field.clone().requires_grad_() for field in known))
     score = SCORES[name].fit(grown, LABELS, head=head(), reference=grown)
@@ -461,17 +431,20 @@ def test_a_fit_leaves_its_data_alone_and_keeps_no_graph(name: str) -> None:
 def test_wrong_labels_are_refused(name: str) -> None:
     for labels, problem in (([0, 1], r"of shape \(120,\)"), ([4] * 120, "between 0 and 3"), ([0.5] * 120, "whole")):
         with pytest.raises(ValueError, match=f"Expected `labels` to be {problem}"):
-            SCORES[name].fit(said(), labels)
+            SCORES[name].fit(draw_outputs(), labels)
     with pytest.raises(ValueError, match=f"Expected `labels` to be given for {name}"):
-        SCORES[name].fit(said())
+        SCORES[name].fit(draw_outputs())
 
 
 @pytest.mark.parametrize("name", FITTED)
 def test_outputs_of_another_model_are_refused(name: str) -> None:
-    score = SCORES[name].fit(said(), LABELS, head=head(), reference=said())
-    if name in ("fisher", "g_two_sided"):
-        return  # they read norms and similarities, which every model has
-    other = Outputs.from_logits(torch.zeros(3, 7)) if name in ("kl_matching", "mahalanobis_logits") else said(width=8)
+    score = SCORES[name].fit(draw_outputs(), LABELS, head=head(), reference=draw_outputs())
+    assert isinstance(score, Fitted)
+    reads_features = "features" in SCORES[name].reads
+    width = 6 if reads_features else 4
+    if not any(width in buffer.shape for buffer in score.buffers()):
+        return  # it reads norms or similarities, which have no width of their own
+    other = draw_outputs(width=8) if reads_features else Outputs.from_logits(torch.zeros(3, 7))
     with pytest.raises(ValueError, match=r"Expected `outputs` to be of \d (features|classes|logits) but got \d"):
         score(other)
 
@@ -485,6 +458,6 @@ def test_a_head_that_does_not_fit_is_refused_with_what_does(name: str) -> None:
         SCORES[name].fit(outputs, head=euclidean)
     for wrong in (nn.ReLU(), nn.Linear(5, 4)):
         with pytest.raises(ValueError, match=r"Expected `head` to be one with class weights of shape \(K, 6\)"):
-            SCORES[name].fit(said(), head=wrong)
+            SCORES[name].fit(draw_outputs(), head=wrong)
     with pytest.raises(ValueError, match=f"Expected `head` to be given for {name}"):
-        SCORES[name].fit(said())
+        SCORES[name].fit(draw_outputs())

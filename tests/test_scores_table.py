@@ -1,4 +1,4 @@
-"""`SCORES`: what it says of each score, one call that fits any of them, and errors that say what fits."""
+"""`SCORES`: what it says about each score, one call that fits any of them, and errors that say what is missing."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def test_every_name_is_there_with_its_facts() -> None:
         assert entry.paper
         assert entry.reads
         assert set(entry.reads) <= {"features", "logits", "images", "head"}
-        assert entry.fitted == (isinstance(entry.made, type) and issubclass(entry.made, Fitted))
+        assert entry.fitted == (isinstance(entry.implementation, type) and issubclass(entry.implementation, Fitted))
 
 
 def test_what_a_fit_cannot_do_without() -> None:

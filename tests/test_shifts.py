@@ -1,4 +1,4 @@
-"""Ladders of concept shift from word vectors, the paper's table, and the plain ways to make a shift."""
+"""Concept splits from word vectors, the paper's table, and the functions that make shifts."""
 
 import os
 import re
@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from shiftprism.corruptions import COMMON, CORRUPTIONS, Corruption
-from shiftprism.datasets import Dataset, load
-from shiftprism.datasets._cifar import CIFAR10_NAMES, CIFAR100_NAMES
+from shiftprism.datasets import CIFAR10_NAMES, CIFAR100_NAMES, Dataset, load
 from shiftprism.shifts import CIFAR100_SPLITS, concept, concept_splits, covariate, hold_out, near_far
 from shiftprism.shifts._splits import CIFAR10_SPLITS, TABLE_WORDS
 from shiftprism.shifts._vectors import similarities

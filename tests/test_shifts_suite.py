@@ -10,9 +10,9 @@ from PIL import Image
 
 from dataset_files import cifar10_binary, cifar100_binary, svhn, tiny_small
 from shiftprism.corruptions import COMMON, write_layout
-from shiftprism.datasets import Dataset, _cifar, _tiny_imagenet, load
+from shiftprism.datasets import Dataset, _cifar, _tiny_imagenet, find, load
 from shiftprism.shifts import CIFAR100_SPLITS, hold_out, suite
-from shiftprism.shifts._suite import fitted
+from shiftprism.shifts._suite import match_images
 
 REAL = Path(os.environ.get("SHIFTPRISM_DATA") or "nowhere")
 
@@ -104,13 +104,13 @@ def test_another_folder_is_brought_to_the_models_size_and_channels(root: Path) -
 
 def test_grey_and_colour_become_each_other_as_in_pillow() -> None:
     colour, grey = some("a", "b"), some("c", channels=1)
-    made = fitted(colour, grey.images, "colour").images
+    made = match_images(colour, grey.images, "colour").images
     for image, ours in zip(colour.images, made, strict=True):
         pillow = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).convert("L")
         assert np.array_equal(np.asarray(pillow), ours[0].numpy())
-    back = fitted(grey, colour.images, "grey").images
+    back = match_images(grey, colour.images, "grey").images
     assert all(torch.equal(back[:, channel], grey.images[:, 0]) for channel in range(3))
-    assert fitted(colour, colour.images, "same").images is colour.images
+    assert match_images(colour, colour.images, "same").images is colour.images
 
 
 def test_what_cannot_be_scaled_is_refused() -> None:
@@ -162,7 +162,7 @@ def test_what_makes_no_suite_is_refused_at_the_door(words: dict[str, object], pr
 
 
 @pytest.mark.skipif(
-    not (REAL / "cifar-100-binary").is_dir() or not list(REAL.glob("*cifar*10*")),
+    not REAL.is_dir() or None in (find("cifar10", "test", REAL), find("cifar100", "test", REAL)),
     reason="no real CIFARs in $SHIFTPRISM_DATA",
 )
 def test_real_splits_are_a_thousand_images_each() -> None:

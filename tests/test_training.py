@@ -1,4 +1,4 @@
-"""The loop learns with every head, repeats itself bit for bit, and says so when it cannot go on."""
+"""The loop learns with every head, repeats itself bit for bit, and says why it stops."""
 
 import math
 from dataclasses import replace
@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from shiftprism.backbones import BACKBONES
-from shiftprism.backbones._fast import whitening
+from shiftprism.backbones._fast import whitening_filters
 from shiftprism.classifier import Classifier, predict
 from shiftprism.heads import HEADS, Linear
 from shiftprism.metrics import accuracy
 from shiftprism.training import PRESETS, Progress, Training, augment, channel_statistics, train
-from trained import digits, trained_on_digits
+from trained import digits, train_on_digits
 
 SHORT = replace(PRESETS["smoke"], epochs=4)
 
 
-def trained(head: str, training: Training = SHORT, seed: int = 0) -> tuple[Classifier, list[dict[str, Any]]]:
+def train_short(head: str, training: Training = SHORT, seed: int = 0) -> tuple[Classifier, list[dict[str, Any]]]:
     data = digits("train")
     classifier = Classifier.build("digits", head, data.names, 1, *channel_statistics(data.images), seed=seed)
     return classifier, train(classifier, data, training)
@@ -28,7 +28,7 @@ def trained(head: str, training: Training = SHORT, seed: int = 0) -> tuple[Class
 
 @pytest.mark.parametrize("head", sorted(HEADS))
 def test_every_head_learns_digits(head: str) -> None:
-    classifier, history = trained_on_digits(head)
+    classifier, history = train_on_digits(head)
     assert history[-1]["loss"] < history[0]["loss"]
     outputs, labels = predict(classifier, digits("test"))
     assert labels is not None
@@ -36,9 +36,9 @@ def test_every_head_learns_digits(head: str) -> None:
 
 
 def test_equal_seeds_give_equal_weights() -> None:
-    first, again = (trained("alpha-beta")[0].fingerprint() for _ in range(2))
+    first, again = (train_short("alpha-beta")[0].fingerprint() for _ in range(2))
     assert first == again
-    assert first != trained("alpha-beta", replace(SHORT, seed=1))[0].fingerprint()
+    assert first != train_short("alpha-beta", replace(SHORT, seed=1))[0].fingerprint()
 
 
 class Stopped(Exception):
@@ -46,22 +46,22 @@ class Stopped(Exception):
 
 
 @pytest.mark.parametrize("head", ["hyper-free", "sngp", "duq"])
-def test_what_a_head_gathers_survives_a_stop(head: str, tmp_path: Path) -> None:
-    """Stopped after the second of three epochs and gone on with, by a classifier drawn anew: the same bits."""
+def test_what_a_head_accumulates_survives_a_stop(head: str, tmp_path: Path) -> None:
+    """Stopped after the second of three epochs and resumed by another classifier: the same bits."""
     data = digits("train").rows(slice(0, 200))
-    whole, again = (Classifier.build("digits", head, data.names, 1, seed=0) for _ in range(2))
+    undisturbed, stopped = (Classifier.build("digits", head, data.names, 1, seed=0) for _ in range(2))
     training = replace(SHORT, epochs=3)
-    train(whole, data, training)
+    train(undisturbed, data, training)
 
     def stop(history: list[dict[str, Any]]) -> None:
         if len(history) == 2:
             raise Stopped
 
     with pytest.raises(Stopped):
-        train(again, data, training, state=tmp_path / "state", record=stop)
-    again = Classifier.build("digits", head, data.names, 1, seed=9)
-    train(again, data, training, state=tmp_path / "state")
-    assert again.fingerprint() == whole.fingerprint()
+        train(stopped, data, training, state=tmp_path / "state", record=stop)
+    resumed = Classifier.build("digits", head, data.names, 1, seed=9)
+    train(resumed, data, training, state=tmp_path / "state")
+    assert resumed.fingerprint() == undisturbed.fingerprint()
 
 
 def test_the_penalty_gets_the_normalised_images() -> None:
@@ -84,26 +84,26 @@ def test_the_penalty_gets_the_normalised_images() -> None:
 
 def test_progress_counts_every_step() -> None:
     data = digits("train")
-    told: list[Progress] = []
+    reports: list[Progress] = []
     classifier = Classifier.build("digits", "vanilla", data.names, 1)
-    history = train(classifier, data, replace(SHORT, epochs=2), told.append)
-    assert [now.step for now in told] == list(range(1, told[-1].steps + 1))
+    history = train(classifier, data, replace(SHORT, epochs=2), reports.append)
+    assert [now.step for now in reports] == list(range(1, reports[-1].steps + 1))
     assert [entry["epoch"] for entry in history] == [1, 2]
-    assert history[-1]["accuracy"] == told[-1].accuracy
+    assert history[-1]["accuracy"] == reports[-1].accuracy
     assert not classifier.training
 
 
 def test_alpha_and_beta_are_recorded() -> None:
-    _, history = trained("alpha-beta", replace(SHORT, epochs=1))
-    found = history[0]
-    assert 0 < found["alpha_5"] <= found["alpha_50"] <= found["alpha_95"] < 1
-    assert 0 < found["beta_5"] <= found["beta_50"] <= found["beta_95"]
-    assert found["norm_50"] > 0
+    _, history = train_short("alpha-beta", replace(SHORT, epochs=1))
+    record = history[0]
+    assert 0 < record["alpha_5"] <= record["alpha_50"] <= record["alpha_95"] < 1
+    assert 0 < record["beta_5"] <= record["beta_50"] <= record["beta_95"]
+    assert record["norm_50"] > 0
 
 
 @pytest.mark.parametrize("change", [{"precision": "bfloat16"}, {"channels_last": False}, {"nesterov": True}])
 def test_ways_to_train_that_must_learn_too(change: dict[str, Any]) -> None:
-    _, history = trained("alpha-beta", replace(SHORT, **change))
+    _, history = train_short("alpha-beta", replace(SHORT, **change))
     assert history[-1]["accuracy"] > 0.8
 
 
@@ -114,11 +114,11 @@ def test_augmentation_is_a_shift_of_the_padded_image() -> None:
     assert moved.shape == images.shape
     assert moved.dtype == torch.uint8
     padded = torch.nn.functional.pad(images, (2, 2, 2, 2))
-    for image, found in zip(padded, moved, strict=True):
+    for image, result in zip(padded, moved, strict=True):
         windows = [image[:, y : y + 6, x : x + 5] for y in range(5) for x in range(5)]
         mirrored = torch.nn.functional.pad(image[:, 2:-2, 2:-2].flip(2), (2, 2, 2, 2))
         windows += [mirrored[:, y : y + 6, x : x + 5] for y in range(5) for x in range(5)]
-        assert any(torch.equal(window, found) for window in windows)
+        assert any(torch.equal(window, result) for window in windows)
     assert not torch.equal(moved, images)
     assert torch.equal(augment(images, 0, False, generator), images)
 
@@ -158,12 +158,12 @@ def test_data_that_do_not_fit_are_refused() -> None:
 
 
 def test_measuring_the_precision_changes_nothing_else() -> None:
-    """Whichever is faster: the weights are those of a run that was told it."""
-    auto, _ = trained("alpha-beta", replace(SHORT, epochs=1, precision="auto"))
-    told = {
-        name: trained("alpha-beta", replace(SHORT, epochs=1, precision=name))[0] for name in ("float32", "bfloat16")
+    """Whichever is faster: the weights are those of a run with that precision."""
+    auto, _ = train_short("alpha-beta", replace(SHORT, epochs=1, precision="auto"))
+    explicit = {
+        name: train_short("alpha-beta", replace(SHORT, epochs=1, precision=name))[0] for name in ("float32", "bfloat16")
     }
-    assert auto.fingerprint() in {one.fingerprint() for one in told.values()}
+    assert auto.fingerprint() in {classifier.fingerprint() for classifier in explicit.values()}
 
 
 def test_a_backbone_is_prepared_with_the_training_images() -> None:
@@ -173,4 +173,4 @@ def test_a_backbone_is_prepared_with_the_training_images() -> None:
     train(classifier, data, replace(SHORT, epochs=1))
     filters = classifier.backbone.state_dict()["stem.filters"]
     assert not torch.equal(before, filters)
-    assert torch.equal(filters, whitening(classifier.normalise(data.images[:5000])))
+    assert torch.equal(filters, whitening_filters(classifier.normalise(data.images[:5000])))

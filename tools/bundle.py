@@ -1,56 +1,65 @@
-"""The evidence that the package carries: python tools/bundle.py VANILLA_RUN ALPHA_BETA_RUN --root DATA
+"""The results that the package carries for its demo: python tools/bundle.py GRID
 
-Takes two finished runs of `shiftprism train --data cifar10 --preset laptop` (seed 0) and forwards evenly spaced samples
-of the held-out and test images, of CIFAR-100, SVHN and Tiny ImageNet, and of the 15 corruptions at severities 1, 3, 5.
+GRID is a folder that `shiftprism benchmark --suite paper --data cifar10 --models vanilla:1,alpha-beta:1` wrote. The
+bundle has brief rows of the scores and calibrators that the demo shows. For figures it has the outputs of at most 1,000
+images of each set (200 of a corruption) in half precision: no images, and of the features only their length.
 """
 
 import argparse
-from functools import partial
+import shutil
 from pathlib import Path
 
 import torch
 
-from shiftprism.benchmark import Source, gather
-from shiftprism.benchmark._bundle import write_bundle
-from shiftprism.benchmark._suites import few
-from shiftprism.classifier import Classifier, predict
-from shiftprism.corruptions import COMMON
-from shiftprism.datasets import Dataset, load
-from shiftprism.shifts import Shift, covariate, suite
-from shiftprism.training.runs import split
-from shiftprism.training.settings import Training, read_settings
+from shiftprism._files import write_json
+from shiftprism.outputs import Outputs
+from shiftprism.rows import CellFolder, Results, ResultsFolder
+from shiftprism.scores import SCORES
 
-PACKAGE = Path(__file__).resolve().parents[1] / "src/shiftprism/benchmark/cifar10.safetensors"
+PACKAGE = Path(__file__).resolve().parents[1] / "src/shiftprism/benchmark/cifar10"
+CALIBRATORS = ("none", "temperature", "alpha-beta")
 
 
-def _some(shift: Shift) -> Dataset:
-    return few(shift.make(), 1000)
+def copy_outputs(source: Path, target: Path, most: int) -> None:
+    """Thin the stored outputs of one set, and keep norms, similarities and logits in half precision."""
+    outputs, labels = Outputs.load(source)
+    assert labels is not None
+    few = torch.linspace(0, outputs.N - 1, min(most, outputs.N)).round().long()
+    kept = outputs.rows(few)
+    # one feature of length |f| stands for all: no figure of the demo reads directions
+    kept = kept._replace(features=kept.norms[:, None], raw=kept.norms[:, None] * kept.similarities)
+    kept.to(torch.float16).save(target, labels[few].to(torch.uint8))
+
+
+def copy_cell(source: CellFolder, target: CellFolder) -> None:
+    """The rows, calibrators and outputs of one model that the demo needs."""
+    results = Results.read(source.path)
+    names = {name for name, entry in SCORES.items() if entry.ready} | set(CALIBRATORS) | {"alpha", "beta", "norm"}
+    # a prediction that "changed" in half precision is rounding, not calibration
+    metrics = {row.metric for row in results.rows if not row.metric.endswith("_changed")}
+    results.where(subject=names, metric=metrics).write_brief(target.path)
+    for condition in dict.fromkeys(row.condition for row in results.rows):
+        stored = source.outputs(condition.shift, condition.severity)
+        if stored.exists():
+            most = 200 if condition.kind == "covariate" else 1000
+            copy_outputs(stored, target.outputs(condition.shift, condition.severity), most)
+    for name in CALIBRATORS[1:]:
+        shutil.copytree(source.calibrator(name), target.calibrator(name))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs=2, type=Path, metavar="RUN")
-    parser.add_argument("--root", type=Path, default=None)
+    parser.add_argument("grid", type=Path, metavar="GRID")
     parser.add_argument("--out", type=Path, default=PACKAGE)
     words = parser.parse_args()
-    test = few(load("cifar10", "test", words.root), 2000)
-    others = [one._replace(make=partial(_some, one)) for one in suite("near-far", "cifar10", root=words.root)]
-    shifts = others + list(covariate(few(test, 400), COMMON, (1, 3, 5)))
-    found = []
-    for folder in words.runs:
-        config = read_settings(folder / "config.toml")
-        classifier = Classifier.load(folder)
-        held = few(split("cifar10", Training(held_out=config["held_out"]), words.root)[1], 2000)
-        names = (config["head"], "cifar10", config["backbone"], config["head"])
-        source = Source(*names, config["seed"], "held-out", classifier.fingerprint()[:12])
-        evidence = gather(source, classifier, held, test, shifts)
-        found.append((evidence, predict(classifier, held)[0], held.labels))
-        right = (evidence.clean.predictions == test.labels).float().mean()
-        print(f"{source.model}: {right:.2%} of {len(test.labels)} test images right")
-    write_bundle(words.out, found, "shiftprism train --data cifar10 --backbone fast --preset laptop --seed 0")
-    print(f"{words.out}: {words.out.stat().st_size / 1e6:.2f} MB")
+    grid, package = ResultsFolder(words.grid), ResultsFolder(words.out)
+    shutil.rmtree(package.path, ignore_errors=True)
+    for key in ("cifar10-vanilla-0", "cifar10-alpha-beta-0"):
+        copy_cell(grid.cell(key), package.cell(key))
+    write_json(package.suite, {"plan": {}, "command": grid.commands()[-1]})
+    size = sum(path.stat().st_size for path in package.path.rglob("*") if path.is_file())
+    print(f"{package.path}: {size / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     main()

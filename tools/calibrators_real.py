@@ -15,8 +15,17 @@ from pathlib import Path
 import torch
 
 from scores_trial import resnet20
-from shiftprism.calibrators import CALIBRATORS, PAPER, AlphaBeta, Dirichlet, ExponentialMap, Line, Matrix, paper_table
-from shiftprism.calibrators.protocol import Fit
+from shiftprism.calibrators import (
+    CALIBRATORS,
+    PAPER,
+    AlphaBeta,
+    Dirichlet,
+    ExponentialMap,
+    Fit,
+    Line,
+    Matrix,
+    paper_table,
+)
 from shiftprism.classifier import Classifier, predict
 from shiftprism.datasets import Dataset, load
 from shiftprism.outputs import Outputs
@@ -42,7 +51,7 @@ ALPHA_BETA: dict[str, Fit] = {
 }
 
 
-def gathered(model: Classifier, test: Dataset, cache: Path) -> tuple[Outputs, list[tuple[Outputs, torch.Tensor]]]:
+def predict_all(model: Classifier, test: Dataset, cache: Path) -> tuple[Outputs, list[tuple[Outputs, torch.Tensor]]]:
     """Each image forwarded once, and kept on disk."""
     cache.mkdir(parents=True, exist_ok=True)
     clean, _ = predict(model, test, cache=cache / "clean.safetensors")
@@ -83,7 +92,7 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=Path("results/calibration.md"))
     asked = parser.parse_args()
     test = load("cifar10", "test", asked.root)
-    clean, shifted = gathered(resnet20(asked.weights), test, asked.cache)
+    clean, shifted = predict_all(resnet20(asked.weights), test, asked.cache)
     lines = paper_table({**CALIBRATORS, **EXTRA}, clean, test.labels, shifted)
     forms = paper_table(ALPHA_BETA, clean, test.labels, shifted)
     text = (

@@ -1,9 +1,9 @@
-"""What grids measured, made small enough to be committed: python tools/publish.py GRID...
+"""Publish measured grids in results/: python tools/publish.py GRID...
 
-Each GRID is a folder that `shiftprism benchmark` wrote. All their rows go into results/rows.jsonl in brief lines;
-everything else is made from that file, so that whoever has it gets the same tables and verdicts. Only figures of single
-images are not: they are drawn from the outputs stored in the grids. At last the blocks `<!-- made from results: NAME
--->` of the texts are made anew. Without a GRID all but rows and figures is.
+Each GRID is a folder that `shiftprism benchmark` wrote. All their rows go to results/rows.jsonl in brief lines. Tables,
+claims and the blocks `<!-- made from results: NAME -->` of the texts are made from that file alone. Figures of single
+images are copied from the grids, because they need stored outputs. Without a GRID, rows and figures stay as they are;
+all else is made again.
 """
 
 import argparse
@@ -13,41 +13,40 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from shiftprism import claims, report
 from shiftprism._files import write_text
-from shiftprism.benchmark import Results
+from shiftprism.rows import Results, ResultsFolder
 
 RESULTS = Path(__file__).parents[1] / "results"
 TEXTS = (RESULTS.parent / "README.md", RESULTS / "README.md", RESULTS / "peers.md")
 BLOCK = re.compile(r"(<!-- made from results: ([\w.-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-Parts = dict[str, Callable[[], str]]
+Blocks = dict[str, Callable[[], str]]
 
 
-def parts() -> Parts:
+def make_blocks() -> Blocks:
     """What a text may show, by name."""
     results = Results.read(RESULTS)
-    tables = report.short_tables(results) | report.paper_tables(results)
-    made: Parts = {name: partial(report.to_markdown, one) for name, one in tables.items()}
+    tables = report.short_tables(results) | report.make_tables(results)
+    blocks: Blocks = {name: partial(report.to_markdown, table) for name, table in tables.items()}
     for data in dict.fromkeys(row.data for row in results.rows):
-        made[f"{data}-standing"] = partial(report.standing, results, data)
-        made[f"{data}-standing-short"] = partial(_first, results, data)
-    found = claims.judge(results.where(protocol=("held-out", "")))  # of a given network few can be judged
-    made["verdicts"] = partial(report.verdicts, found)
-    made["claims"] = partial(claims.as_markdown, found)
-    made["peers"] = lambda: peers((RESULTS / "peers.md").read_text(encoding="utf-8"))
-    return made
+        blocks[f"{data}-standing"] = partial(report.standing, results, data)
+        blocks[f"{data}-standing-short"] = partial(_short_standing, results, data)
+    findings = claims.judge(results.where(protocol=("held-out", "")))  # of a single given network few can be judged
+    blocks["judgements"] = partial(report.judgement_counts, findings)
+    blocks["claims"] = partial(claims.to_markdown, findings)
+    blocks["peers"] = lambda: peers((RESULTS / "peers.md").read_text(encoding="utf-8"))
+    return blocks
 
 
-def _first(results: Results, data: str) -> str:
+def _short_standing(results: Results, data: str) -> str:
     """The standing over all sets and over the corruptions, without that in each set."""
     return "".join(report.standing(results, data).splitlines(keepends=True)[:2])
 
 
-def renewed(text: str, made: Parts) -> str:
-    """The text with every block between `<!-- made from results: NAME -->` and `<!-- end -->` made anew."""
-    return BLOCK.sub(lambda found: found[1] + "\n" + made[found[2]]() + "\n" + found[3], text)
+def renew(text: str, blocks: Blocks) -> str:
+    """The text with every block between `<!-- made from results: NAME -->` and `<!-- end -->` made again."""
+    return BLOCK.sub(lambda match: match[1] + "\n" + blocks[match[2]]() + "\n" + match[3], text)
 
 
 def peers(text: str) -> str:
@@ -97,56 +96,48 @@ def _relative(label: str, seconds: list[float | None]) -> str:
     return f"| {label} | {' | '.join(cells)} |"
 
 
-def merged(grids: list[Path]) -> Results:
+def merge(grids: list[ResultsFolder]) -> Results:
     """The rows of all grids; an error where two have the same cell, or were made with other settings."""
-    plans = [_asked(grid)["plan"] for grid in grids]
+    plans = [grid.read_suite()["plan"] for grid in grids]
     same = ("suite", "preset", "settings", "images", "corrupted_images", "corruptions", "scores", "calibrators")
     for name in same:
         if len({json.dumps(plan.get(name, 0)) for plan in plans if name != "settings" or plan["models"]}) > 1:
             raise SystemExit(f"the grids have different {name}")
-    found, seen = [], dict[tuple[str, str, int, str], Path]()
+    parts, seen = [], dict[tuple[str, str, int, str], Path]()
     for grid in grids:
-        results = Results.read(grid)
+        results = Results.read(grid.path)
         keys = [(row.data, row.model, row.seed, row.protocol) for row in results.rows]
         if twice := next((key for key in keys if key in seen and key[1] != "pixels"), None):
-            raise SystemExit(f"{twice} is in {seen[twice]} and in {grid}")
-        new = [number for number, key in enumerate(keys) if key not in seen]  # pixels are the same in every grid
-        found.append(Results([results.rows[number] for number in new], results.resamples[new]))
-        seen |= dict.fromkeys(keys, grid)
-    return Results.concat(found)
+            raise SystemExit(f"{twice} is in {seen[twice]} and in {grid.path}")
+        parts.append(results.take(n for n, key in enumerate(keys) if key not in seen))  # pixels are in every grid
+        seen |= dict.fromkeys(keys, grid.path)
+    return Results.concat(parts)
 
 
-def _asked(grid: Path) -> dict[str, Any]:
-    asked: dict[str, Any] = json.loads((grid / "suite.json").read_text(encoding="utf-8"))
-    return asked
-
-
-def commands(grid: Path) -> list[str]:
-    """What filled a grid, without the folders of one machine, and the settings that a file gave."""
-    asked = _asked(grid)
-    settings = asked["plan"]["settings"]
-    told = f"   # in the config: {settings}" if settings else ""
+def list_commands(grid: ResultsFolder) -> list[str]:
+    """The commands that filled a grid, without the folders of one machine, and the settings that a file gave."""
+    settings = grid.read_suite()["plan"]["settings"]
+    comment = f"   # in the config: {settings}" if settings else ""
     path = re.compile(r"(--(?:root|out|runs|config) (?:[\w-]+=)?)(\S+)")
-    return [
-        path.sub(lambda m: m[1] + Path(m[2]).name, one) + told for one in (*asked.get("earlier", []), asked["command"])
-    ]
+    return [path.sub(lambda match: match[1] + Path(match[2]).name, text) + comment for text in grid.commands()]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("grids", nargs="*", type=Path, metavar="GRID", help="none: make everything else anew")
-    grids = parser.parse_args().grids
+    parser.add_argument("grids", nargs="*", type=Path, metavar="GRID", help="none: rows and figures stay as they are")
+    grids = [ResultsFolder(path) for path in parser.parse_args().grids]
     if grids:
-        merged(grids).write_brief(RESULTS)
-        write_text(RESULTS / "commands.txt", "".join(f"{one}\n" for grid in grids for one in commands(grid)))
+        merge(grids).write_brief(RESULTS)
+        write_text(RESULTS / "commands.txt", "".join(f"{text}\n" for grid in grids for text in list_commands(grid)))
         shutil.rmtree(RESULTS / "figures", ignore_errors=True)
-        for figure in (figure for grid in reversed(grids) for figure in sorted((grid / "figures").glob("*.svg"))):
-            write_text(RESULTS / "figures" / figure.name, figure.read_text(encoding="utf-8"))  # the first grid's stay
+        for grid in reversed(grids):  # where two grids have a figure of the same name, the first grid's stays
+            for figure in sorted((grid.path / "figures").glob("*.svg")):
+                write_text(RESULTS / "figures" / figure.name, figure.read_text(encoding="utf-8"))
     shutil.rmtree(RESULTS / "tables", ignore_errors=True)
     report.publish(RESULTS, page=False)
-    made = parts()
+    blocks = make_blocks()
     for path in TEXTS:
-        write_text(path, renewed(path.read_text(encoding="utf-8"), made))
+        write_text(path, renew(path.read_text(encoding="utf-8"), blocks))
     size = sum(path.stat().st_size for path in RESULTS.rglob("*") if path.is_file())
     print(f"{RESULTS.name}: {size / 1e6:.1f} MB")
 

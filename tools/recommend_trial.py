@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from scores_trial import resnet20, said, shifts
+from scores_trial import predict_with_cache, resnet20, shifts
 from shiftprism.benchmark import Recommendation, recommend
 from shiftprism.corruptions import COMMON
 from shiftprism.datasets import load
@@ -37,14 +37,14 @@ def main() -> None:
     own, start = slice(1, None, 2), time.perf_counter()
     found = recommend(classifier, test.images[own], test.labels[own], train)
     print(f"{found.basis}; {time.perf_counter() - start:.0f} s; the two kinds agree at {found.agreement:.2f}\n")
-    known = said(classifier, lambda: train.images, options.to / "train.safetensors")
-    clean = said(classifier, lambda: test.images, options.to / "test.safetensors")
+    known = predict_with_cache(classifier, lambda: train.images, options.to / "train.safetensors")
+    clean = predict_with_cache(classifier, lambda: test.images, options.to / "test.safetensors")
     head, held = classifier.head, clean.rows(own)
     scores = {one.score: SCORES[one.score].fit(known, train.labels, head=head, reference=held) for one in found.ranking}
     inside = {name: score(clean.rows(slice(0, None, 2))) for name, score in scores.items()}
     table: dict[str, dict[str, float]] = {}
     for name, _, images in shifts(options.data, test.images[::2]):
-        outside = said(classifier, images, options.to / f"{name}.safetensors")
+        outside = predict_with_cache(classifier, images, options.to / f"{name}.safetensors")
         table[name] = {score: auroc(inside[score], made(outside)) for score, made in scores.items()}
     report(found, table)
 

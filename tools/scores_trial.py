@@ -53,7 +53,7 @@ def shifts(root: Path, clean: Tensor) -> Iterator[tuple[str, bool, Callable[[], 
             yield f"{name}-{severity}", name in LOOKED_AT, partial(corruption, few, severity, seeds)
 
 
-def said(classifier: Classifier, images: Callable[[], Tensor], path: Path) -> Outputs:
+def predict_with_cache(classifier: Classifier, images: Callable[[], Tensor], path: Path) -> Outputs:
     if not path.exists():
         predict(classifier, images())[0].save(path)
     return Outputs.load(path)[0]
@@ -68,15 +68,15 @@ def main() -> None:
     options.to.mkdir(parents=True, exist_ok=True)
     classifier = resnet20(options.model)
     train, test = (load("cifar10", split, root=options.data) for split in ("train", "test"))
-    known = said(classifier, lambda: train.images, options.to / "train.safetensors")
-    clean = said(classifier, lambda: test.images, options.to / "test.safetensors")
+    known = predict_with_cache(classifier, lambda: train.images, options.to / "train.safetensors")
+    clean = predict_with_cache(classifier, lambda: test.images, options.to / "test.safetensors")
     print(f"accuracy on the test set {float((clean.predictions == test.labels).double().mean()):.4f}")
     held, inside = clean.rows(slice(1, None, 2)), clean.rows(slice(0, None, 2))
     head = classifier.head
     scores = {name: entry.fit(known, train.labels, head=head, reference=held) for name, entry in SCORES.items()}
     scores["mahalanobis (logits)"] = SCORES["mahalanobis"].fit(known, train.labels, space="logits")
     sets = {
-        name: (looked, said(classifier, images, options.to / f"{name}.safetensors"))
+        name: (looked, predict_with_cache(classifier, images, options.to / f"{name}.safetensors"))
         for name, looked, images in shifts(options.data, test.images[::2])
     }
     own = {name: score(inside) for name, score in scores.items()}
@@ -95,16 +95,16 @@ def main() -> None:
         for name, row in {**values, "inside": own}.items()
     }
 
-    def joined(names: Sequence[str], few: Sequence[str]) -> dict[str, dict[str, float]]:
+    def combine(names: Sequence[str], few: Sequence[str]) -> dict[str, dict[str, float]]:
         inside_sum = sum(logs["inside"][one] for one in few)
         return {name: {" + ".join(few): auroc(inside_sum, sum(logs[name][one] for one in few))} for name in names}
 
     looked_names = [name for name, looked in looked_at.items() if looked]
     ranked = sorted(
-        chosen_from, key=lambda few: -fmean(next(iter(row.values())) for row in joined(looked_names, few).values())
+        chosen_from, key=lambda few: -fmean(next(iter(row.values())) for row in combine(looked_names, few).values())
     )
     best = [*ranked[:8], ("g", "h", "knn")]
-    final = {name: {key: value for few in best for key, value in joined([name], few)[name].items()} for name in sets}
+    final = {name: {key: value for few in best for key, value in combine([name], few)[name].items()} for name in sets}
     title = f"Fisher's rule: the best 8 of {len(chosen_from)} on what was looked at, and prism's own three"
     print_means(title, final, looked_at, [" + ".join(few) for few in best])
 

@@ -7,9 +7,10 @@ The names below load on first use, so that `import shiftprism` (and with it `shi
 ['Classifier', 'Outputs', '__version__', 'adapt', 'predict']
 """
 
-from importlib import import_module
 from importlib.metadata import version as _version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from shiftprism._lazy import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
     from shiftprism.classifier import Classifier, adapt, predict
@@ -18,21 +19,8 @@ if TYPE_CHECKING:
 __version__ = _version("shiftprism")
 __all__ = ["Classifier", "Outputs", "__version__", "adapt", "predict"]
 
-_HOME = {
-    "Classifier": "shiftprism.classifier",
-    "Outputs": "shiftprism.outputs",
-    "adapt": "shiftprism.classifier",
-    "predict": "shiftprism.classifier",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(
-            f"module 'shiftprism' has no attribute {name!r}; its public names are {', '.join(__all__)}"
-        )
-    return getattr(import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = _load_lazily(
+    __name__,
+    __all__,
+    {"shiftprism.classifier": ("Classifier", "adapt", "predict"), "shiftprism.outputs": ("Outputs",)},
+)

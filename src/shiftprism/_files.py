@@ -3,6 +3,7 @@
 Nothing here needs torch or NumPy before it is called. Nothing is pickled.
 """
 
+import hashlib
 import json
 import os
 import secrets
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from shiftprism._errors import wrong
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 WEIGHTS = "weights.safetensors"
 """The file of tensors in the folder of a saved model, score or calibrator. A JSON file beside it is written last."""
@@ -93,12 +94,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], about: dict[str, str])
 
 
 def read_tensors(
-    path: Path, known: str | None, advice: str, framework: Literal["pt", "np"] = "pt"
+    path: Path, known: str | None, advice: str, framework: Literal["pt", "np"] = "pt", *, mapped: bool = False
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The tensors of a safetensors file and its metadata.
 
     `known` is the format that the metadata must name, None for a file of any origin. A damaged file, or one of another
-    format, is a ValueError that names it and gives the `advice`; a missing one is a FileNotFoundError.
+    format, is a ValueError that names it and gives the `advice`; a missing one is a FileNotFoundError. `mapped` torch
+    tensors stay in their file, which suits images.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -107,7 +109,11 @@ def read_tensors(
             about: dict[str, str] = file.metadata() or {}
             if known is not None and about.get("format") != known:
                 raise wrong("path", f"a file of format {known}", f"{path} of format {about.get('format')}", advice)
-            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118 (not a dict)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            if framework == "pt" and not mapped:
+                # a tensor of the mapped file may lie unaligned in memory, where matrix products round differently
+                tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+            return tensors, about
     except SafetensorError as error:
         raise wrong("path", "a whole safetensors file", f"{path} ({error})", advice) from error
 
@@ -139,3 +145,19 @@ def load_state(module: "nn.Module", tensors: Mapping[str, Any], path: Path, advi
     if faults:
         raise wrong("path", "tensors that fit the code", f"{path}, where {'; '.join(faults)}", advice)
     module.load_state_dict(dict(tensors))
+
+
+def fingerprint(tensors: "Mapping[str, Tensor]") -> str:
+    """A SHA-256 of the names, dtypes, shapes and bytes of tensors: equal for equal ones, on any device."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
+        digest.update(tensor_bytes(tensor))
+    return digest.hexdigest()
+
+
+def tensor_bytes(tensor: "Tensor") -> bytes:
+    """The elements of a tensor as they lie in memory, row by row."""
+    import torch
+
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -3,17 +3,15 @@
 Every score, calibrator, threshold and figure reads this one type, so an image is forwarded once.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from shiftprism._checks import finite, wrong
-from shiftprism._files import write_tensors
+from shiftprism._files import read_tensors, write_tensors
 
 _FORMAT = "shiftprism-outputs-1"
 
@@ -45,22 +43,22 @@ class Outputs(NamedTuple):
 
     @property
     def N(self) -> int:
-        """How many inputs."""
+        """The number of inputs."""
         return len(self[4])
 
     @property
     def D(self) -> int:
-        """How many features, 0 where there are only logits."""
+        """The number of features, 0 where there are only logits."""
         return self[0].shape[1]
 
     @property
     def K(self) -> int:
-        """How many classes."""
+        """The number of classes."""
         return self[4].shape[1]
 
     @property
     def has_features(self) -> bool:
-        """Whether features, norms and similarities are there, or logits alone."""
+        """Whether there are features, norms and similarities, or only logits."""
         return self.D > 0
 
     @property
@@ -70,7 +68,7 @@ class Outputs(NamedTuple):
 
     @staticmethod
     def from_logits(logits: Tensor) -> "Outputs":
-        """For people who have nothing but logits; asking it for features, norms or similarities is an error."""
+        """Outputs of logits alone; reading features, norms or similarities from them is an error."""
         if not isinstance(logits, Tensor) or logits.ndim != 2 or not logits.is_floating_point():
             got = (
                 f"{logits.dtype} of shape {tuple(logits.shape)}"
@@ -103,24 +101,34 @@ class Outputs(NamedTuple):
         return Outputs(*(field.to(target) for field in self))
 
     def check(self) -> "Outputs":
-        """Itself, if its shapes fit one another and everything in it is finite; an error naming the field otherwise."""
-        n, k = self.N, self.K
-        shapes = [(n, self.D), (n,), (n, k if self.has_features else 0), (n, k), (n, k)]
-        for name, field, shape in zip(self._fields, self, shapes, strict=True):
-            if field.shape != shape:
-                raise wrong(
-                    f"outputs.{name}", f"of shape {shape}", f"{tuple(field.shape)}", "all fields share N, D and K"
-                )
+        """The same Outputs, if their shapes agree and all values are finite; otherwise an error naming the field."""
+        self._check_shapes("outputs.", "all fields share N, D and K")
+        for name, field in zip(self._fields, self, strict=True):
             finite(f"outputs.{name}", field)
         return self
+
+    def _check_shapes(self, prefix: str, advice: str) -> None:
+        fields = dict(zip(self._fields, self, strict=True))
+        # A dimension that is not there counts as 0. Logits and features come first, as N, K and D are taken from them.
+        (n, k), d = (*fields["logits"].shape, 0, 0)[:2], (*fields["features"].shape, 0, 0)[1]
+        shapes = {
+            "logits": (n, k),
+            "features": (n, d),
+            "norms": (n,),
+            "similarities": (n, k if d else 0),
+            "raw": (n, k),
+        }
+        for name, shape in shapes.items():
+            if fields[name].shape != shape:
+                raise wrong(f"{prefix}{name}", f"of shape {shape}", f"{tuple(fields[name].shape)}", advice)
 
     def save(self, path: "str | Path", labels: Tensor | None = None, fingerprint: str = "") -> None:
         """Write one safetensors file, whole or not at all.
 
-        `fingerprint` stands for the weights, the normalisation and the data these rows came from; `load` can demand it.
+        `fingerprint` identifies the weights, the normalisation and the data of these rows; `load` can require it.
         """
         tensors = dict(zip(self._fields, self, strict=True))
-        # from_logits shares one tensor between fields; safetensors wants each its own
+        # from_logits uses one tensor for two fields, and safetensors refuses tensors that share memory
         tensors["raw"] = tensors["raw"].clone() if self.raw is self.logits else tensors["raw"]
         tensors["similarities"] = tensors["similarities"].clone()
         if labels is not None:
@@ -131,34 +139,53 @@ class Outputs(NamedTuple):
 
     @staticmethod
     def load(path: "str | Path", fingerprint: str | None = None) -> "tuple[Outputs, Tensor | None]":
-        """The Outputs in a file and the labels saved beside them, refused when the fingerprint asked for differs."""
-        try:
-            with safe_open(path, framework="pt") as file:
-                found = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        except SafetensorError as error:
-            raise wrong(
-                "path", "a whole safetensors file", f"{path} ({error})", "compute these Outputs again"
-            ) from error
-        missing = set(Outputs._fields) - set(tensors)
-        if found.get("format") != _FORMAT or missing:
-            got = json.dumps({"format": found.get("format"), "missing": sorted(missing)})
-            raise wrong("path", f"a file of format {_FORMAT}", f"{path} with {got}", "write it with Outputs.save")
-        if fingerprint is not None and found.get("fingerprint") != fingerprint:
+        """The Outputs in a file and the labels saved with them, or None.
+
+        A file of another format, with other tensors or, where one is given, with another `fingerprint` is refused.
+        """
+        tensors, about = read_tensors(Path(path), _FORMAT, "compute these Outputs again")
+        labels = tensors.pop("labels", None)
+        if differing := sorted(tensors.keys() ^ set(Outputs._fields)):
+            got = f"{path}, where {', '.join(differing)} is missing or unknown"
+            raise wrong("path", "a file with the fields of Outputs", got, "compute these Outputs again")
+        if fingerprint is not None and about.get("fingerprint") != fingerprint:
             raise wrong(
                 "fingerprint",
                 repr(fingerprint),
-                f"{found.get('fingerprint')!r} in {path}",
+                f"{about.get('fingerprint')!r} in {path}",
                 "these Outputs come from other weights, another normalisation or other data: compute them again",
             )
-        return Outputs(*(tensors[name] for name in Outputs._fields)), tensors.get("labels")
+        outputs = Outputs(**tensors)
+        outputs._check_shapes(f"{path}: ", "compute these Outputs again")
+        if labels is not None and labels.shape != (outputs.N,):
+            got = f"{tuple(labels.shape)}"
+            raise wrong(f"{path}: labels", f"of shape ({outputs.N},)", got, "compute these Outputs again")
+        return outputs, labels
 
     def __repr__(self) -> str:
         return f"Outputs(N={self.N}, D={self.D}, K={self.K})"
 
 
-def _guarded(position: int) -> property:
-    """A field that is refused, with the reason, where the Outputs hold logits alone."""
+def read_fields(outputs: Outputs, *names: str) -> tuple[Tensor, ...]:
+    """The named fields of Outputs that have rows and finite values; what every score and edit does first.
+
+    >>> read_fields(Outputs.from_logits(torch.zeros(0, 3)), "logits")
+    Traceback (most recent call last):
+    ...
+    ValueError: Expected `outputs` to be non-empty but got no rows; score at least one input.
+    """
+    if not isinstance(outputs, Outputs):
+        raise wrong("outputs", "an Outputs", type(outputs).__name__, "make one with classifier.outputs(images)")
+    fields = tuple(getattr(outputs, name) for name in names)
+    if torch.compiler.is_compiling():  # while tracing, neither the number of rows nor any value is known
+        return fields
+    if outputs.N == 0:
+        raise wrong("outputs", "non-empty", "no rows", "score at least one input")
+    return tuple(finite(f"outputs.{name}", field) for name, field in zip(names, fields, strict=True))
+
+
+def _require_features(position: int) -> property:
+    """A field that can be read only where there are features, with an error that says why otherwise."""
 
     def read(outputs: Outputs) -> Tensor:
         if not outputs.has_features:
@@ -173,7 +200,7 @@ def _guarded(position: int) -> property:
     return property(read, doc=f"Field {position} of Outputs.")
 
 
-# Replaced after the class is made: a NamedTuple cannot declare a field and guard it at once, and a subclass of it would
-# no longer be the plain named tuple that pytrees and torch.export know.
+# Replaced after the class is made: a NamedTuple cannot declare a field and a property of one name, and a subclass of it
+# would no longer be the plain named tuple that pytrees and torch.export know.
 for _position, _name in enumerate(("features", "norms", "similarities")):
-    setattr(Outputs, _name, _guarded(_position))
+    setattr(Outputs, _name, _require_features(_position))

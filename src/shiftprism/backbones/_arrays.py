@@ -18,7 +18,7 @@ def load_arrays(path: "str | Path", backbone: nn.Module, linear: nn.Module) -> N
     with its own shape, and nothing else; only BatchNorm's counters (`num_batches_tracked`) may be absent. Nothing is
     unpickled.
     """
-    arrays = _read(Path(path))
+    arrays = _read_arrays(Path(path))
     state = {**backbone.state_dict(), **{f"linear.{name}": tensor for name, tensor in linear.state_dict().items()}}
     missing = [name for name in state if name not in arrays and not name.endswith("num_batches_tracked")]
     extra = [name for name in arrays if name not in state]
@@ -30,11 +30,11 @@ def load_arrays(path: "str | Path", backbone: nn.Module, linear: nn.Module) -> N
             "path", "the arrays of this network", f"{path} with " + ", ".join(faults), "build the network it holds"
         )
     with torch.no_grad():
-        for name in common:
+        for name in common:  # only now that all of them fit
             state[name].copy_(torch.from_numpy(arrays[name]))
 
 
-def _read(path: Path) -> dict[str, NDArray[np.generic]]:
+def _read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
@@ -44,7 +44,7 @@ def _read(path: Path) -> dict[str, NDArray[np.generic]]:
 
 
 def _fault(array: NDArray[np.generic], tensor: Tensor) -> str:
-    """What keeps `array` from taking the place of `tensor`, or nothing."""
+    """Why `array` cannot replace `tensor`, or "" if it can."""
     if array.shape != tuple(tensor.shape):
         return f"shape {array.shape} in place of {tuple(tensor.shape)}"
     if array.dtype.kind not in "fiu":

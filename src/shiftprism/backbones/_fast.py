@@ -1,4 +1,4 @@
-"""The backbone that trains fastest on CPUs: whitened patches, then a few wide convolutions on small maps."""
+"""The backbone that trains fastest on CPUs: a whitening layer, then a few wide convolutions on small maps."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shiftprism._checks import choice, wrong
-from shiftprism.backbones._residual import SLOPE, conv3x3, he_init, rectified
+from shiftprism.backbones._residual import SLOPE, conv3x3, he_init, rectify
 
 
 class FastNet(nn.Module):
@@ -15,14 +15,14 @@ class FastNet(nn.Module):
 
     - The stem is not learned: `prepare` sets it to the principal directions of the training images' patches, each
       scaled to variance 1, and their negatives; a ReLU then splits every direction into its two signs.
-    - Convolutions start as the identity on the channels that come in, so that the first steps already see the images.
-    - Pooling follows the convolution at once: most work is done on maps of 15, 7 and 3 pixels.
+    - Convolutions start as the identity on their input channels, so that the first steps already see the images.
+    - Pooling directly follows the first convolution of a block: most work is done on maps of 15, 7 and 3 pixels.
 
-    `residual="ddu"` changes it as DDU does: averages instead of maxima, ReLUs that leak (0.01). `whiten=False` learns
-    the stem, for spectral normalisation would undo the whitening.
+    `residual="ddu"` changes it as DDU does: averages instead of maxima, leaky ReLUs (0.01). `whiten=False` learns the
+    stem, since spectral normalisation would undo the whitening.
 
-    Shapes: (N, channels, H, W) -> (N, widths[-1]), non-negative where nothing leaks. Reference for whitening, identity
-    and early pooling: Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU", 2024.
+    Shapes: (N, channels, H, W) -> (N, widths[-1]), non-negative unless the ReLUs are leaky. Reference for whitening,
+    identity and early pooling: Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU", 2024.
 
     >>> FastNet(widths=(8, 16))(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 16])
@@ -37,28 +37,32 @@ class FastNet(nn.Module):
             raise wrong("widths", "one or more positive numbers", widths, "take (64, 128, 256)")
         self.out_features = widths[-1]
         self.slope = SLOPE if residual == "ddu" else 0.0
-        self.stem = _Whitened(channels) if whiten else nn.Conv2d(channels, 8 * channels, 2, bias=False)
+        self.stem = _WhiteningStem(channels) if whiten else nn.Conv2d(channels, 8 * channels, 2, bias=False)
         inputs = (8 * channels, *widths[:-1])
         blocks = [_Block(a, b, residual == "ddu", self.slope) for a, b in zip(inputs, widths, strict=True)]
         self.blocks = nn.Sequential(*blocks)
         he_init(self, self.slope)
         for block in blocks:
+            # only the first rows, where a block has more outputs than inputs; He's initialisation stays in the others
             nn.init.dirac_(block.conv1.weight.data[: block.conv1.in_channels])
             nn.init.dirac_(block.conv2.weight.data)
 
     def prepare(self, images: Tensor) -> None:
         """Set the stem from normalised training images (N, C, H, W), unless it is a learned one."""
-        if isinstance(self.stem, _Whitened):
-            self.stem.filters.copy_(whitening(images))
+        if isinstance(self.stem, _WhiteningStem):
+            self.stem.filters.copy_(whitening_filters(images))
 
     def forward(self, images: Tensor) -> Tensor:
         images = images.contiguous(memory_format=torch.channels_last)  # 1.7 times as fast on CPUs
-        features: Tensor = self.blocks(rectified(self.stem(images), self.slope)).mean((2, 3))
+        features: Tensor = self.blocks(rectify(self.stem(images), self.slope)).mean((2, 3))
         return features
 
 
-class _Whitened(nn.Module):
-    """A convolution with filters that are set once and never learned; before that, those of white noise."""
+class _WhiteningStem(nn.Module):
+    """A convolution whose filters are set once from the training images and never learned.
+
+    Before that, each filter picks one pixel, which whitens white noise.
+    """
 
     filters: Tensor
 
@@ -66,17 +70,18 @@ class _Whitened(nn.Module):
         super().__init__()
         if channels < 1:
             raise wrong("channels", "1 or more", channels, "take 3 for colour images, 1 for grey ones")
-        one = torch.eye(4 * channels).reshape(-1, channels, 2, 2)
-        self.register_buffer("filters", torch.cat([one, -one]))
+        pixels = torch.eye(4 * channels).reshape(-1, channels, 2, 2)
+        self.register_buffer("filters", torch.cat([pixels, -pixels]))
 
     def forward(self, images: Tensor) -> Tensor:
         return F.conv2d(images, self.filters)
 
 
-def whitening(images: Tensor, floor: float = 5e-4) -> Tensor:
+def whitening_filters(images: Tensor, floor: float = 5e-4) -> Tensor:
     """Filters (8 C, C, 2, 2) whose outputs on the images' 2 × 2 patches are uncorrelated, and their negatives.
 
-    The rows of V·diag(1/√(λ + floor)), λ and V the eigenvalues and vectors of the patches' second moments.
+    They are v/√(λ + floor) for the eigenvalues λ and eigenvectors v of the patches' second moments. `floor` bounds
+    the scale of directions in which the images hardly vary, where there is little but noise.
     """
     channels = images.shape[1]
     patches = F.unfold(images.double(), 2).transpose(1, 2).reshape(-1, 4 * channels)
@@ -97,5 +102,5 @@ class _Block(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         pool = F.avg_pool2d if self.average else F.max_pool2d
         window = 2 if min(maps.shape[2:]) > 1 else 1  # a small image may be used up before the last block
-        half = rectified(self.bn1(pool(self.conv1(maps), window)), self.slope)
-        return half + rectified(self.bn2(self.conv2(half)), self.slope)
+        half = rectify(self.bn1(pool(self.conv1(maps), window)), self.slope)
+        return half + rectify(self.bn2(self.conv2(half)), self.slope)

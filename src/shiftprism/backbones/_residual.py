@@ -9,14 +9,14 @@ from torch.nn import functional as F
 from shiftprism._checks import choice, wrong
 
 SLOPE = 0.01
-"""How much DDU's ReLUs leak."""
+"""The slope of DDU's leaky ReLUs for negative inputs."""
 
 
 class CifarResNet(nn.Module):
     """ResNet-20, 32, 44, 56 or 110 for CIFAR: three stages of (depth − 2)/6 blocks with 16, 32 and 64 channels.
 
-    Shortcuts have no parameters: where the shape changes they take every second pixel and put as many channels of zeros
-    before as behind. Shapes: (N, channels, H, W) -> (N, 64), non-negative.
+    Shortcuts have no parameters: where the shape changes, they take every second pixel and add channels of zeros, as
+    many before the old ones as after them. Shapes: (N, channels, H, W) -> (N, 64), non-negative.
     Reference: He et al., "Deep Residual Learning for Image Recognition", 2016, section 4.2.
 
     >>> import torch
@@ -32,9 +32,9 @@ class CifarResNet(nn.Module):
         self.out_features = 64
         self.conv1 = conv3x3(channels, 16)
         self.bn1 = nn.BatchNorm2d(16)
-        self.layer1 = _stage(16, 16, blocks, 1, _padded)
-        self.layer2 = _stage(16, 32, blocks, 2, _padded)
-        self.layer3 = _stage(32, 64, blocks, 2, _padded)
+        self.layer1 = _stage(16, 16, blocks, 1, _padded_shortcut)
+        self.layer2 = _stage(16, 32, blocks, 2, _padded_shortcut)
+        self.layer3 = _stage(32, 64, blocks, 2, _padded_shortcut)
         he_init(self)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -54,10 +54,10 @@ class ResNet18(nn.Module):
         self.out_features = 512
         self.conv1 = conv3x3(channels, 64)
         self.bn1 = nn.BatchNorm2d(64)
-        self.layer1 = _stage(64, 64, 2, 1, _convolved)
-        self.layer2 = _stage(64, 128, 2, 2, _convolved)
-        self.layer3 = _stage(128, 256, 2, 2, _convolved)
-        self.layer4 = _stage(256, 512, 2, 2, _convolved)
+        self.layer1 = _stage(64, 64, 2, 1, _convolution_shortcut)
+        self.layer2 = _stage(64, 128, 2, 2, _convolution_shortcut)
+        self.layer3 = _stage(128, 256, 2, 2, _convolution_shortcut)
+        self.layer4 = _stage(256, 512, 2, 2, _convolution_shortcut)
         he_init(self)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -69,8 +69,8 @@ class ResNet18(nn.Module):
 class SmallResNet(nn.Module):
     """A residual network that trains in minutes on two CPU cores: a stem, then one block of stride 2 for each width.
 
-    `residual="ddu"` changes it as DDU does: shortcuts that average and add channels of zeros, ReLUs that leak (0.01).
-    Shapes: (N, channels, H, W) -> (N, widths[-1]), non-negative where nothing leaks.
+    `residual="ddu"` changes it as DDU does: shortcuts that average and add channels of zeros, leaky ReLUs (0.01).
+    Shapes: (N, channels, H, W) -> (N, widths[-1]), non-negative unless the ReLUs are leaky.
 
     >>> import torch
     >>> SmallResNet(widths=(8, 16, 32))(torch.zeros(2, 3, 32, 32)).shape
@@ -85,17 +85,17 @@ class SmallResNet(nn.Module):
         self.out_features = widths[-1]
         self.conv1 = conv3x3(channels, widths[0])
         self.bn1 = nn.BatchNorm2d(widths[0])
-        shortcut, self.slope = (_pooled, SLOPE) if residual == "ddu" else (_convolved, 0.0)
+        shortcut, self.slope = (_pooled_shortcut, SLOPE) if residual == "ddu" else (_convolution_shortcut, 0.0)
         self.blocks = nn.Sequential(*(_Block(a, b, 2, shortcut(a, b, 2), self.slope) for a, b in pairwise(widths)))
         he_init(self, self.slope)
 
     def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.blocks(rectified(self.bn1(self.conv1(images)), self.slope)).mean((2, 3))
+        features: Tensor = self.blocks(rectify(self.bn1(self.conv1(images)), self.slope)).mean((2, 3))
         return features
 
 
 class _Block(nn.Module):
-    """x ↦ relu(S(x) + bn(conv(relu(bn(conv(x)))))), with ReLUs that leak by `slope`."""
+    """x ↦ relu(S(x) + bn(conv(relu(bn(conv(x)))))), with leaky ReLUs of `slope`."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, shortcut: nn.Module, slope: float = 0.0) -> None:
         super().__init__()
@@ -106,12 +106,12 @@ class _Block(nn.Module):
         self.shortcut, self.slope = shortcut, slope
 
     def forward(self, images: Tensor) -> Tensor:
-        inner = rectified(self.bn1(self.conv1(images)), self.slope)
-        return rectified(self.bn2(self.conv2(inner)) + self.shortcut(images), self.slope)
+        inner = rectify(self.bn1(self.conv1(images)), self.slope)
+        return rectify(self.bn2(self.conv2(inner)) + self.shortcut(images), self.slope)
 
 
 class _PaddedShortcut(nn.Module):
-    """Every stride-th pixel, with half of the new channels, all zero, before the old ones and half behind them."""
+    """Every stride-th pixel; half of the new channels, all zero, come before the old ones and half after them."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -122,32 +122,32 @@ class _PaddedShortcut(nn.Module):
 
 
 class PooledShortcut(nn.Module):
-    """The average of each stride × stride window, with `extra` channels of zeros behind."""
+    """The average of each stride × stride window, with `extra` channels of zeros after the old ones."""
 
     def __init__(self, extra: int, stride: int) -> None:
         super().__init__()
         self.extra, self.stride = extra, stride
 
     def forward(self, images: Tensor) -> Tensor:
-        if self.stride > 1:  # at odd sizes the last window is cut, as the convolution beside it cuts its own
+        if self.stride > 1:  # ceil_mode: at odd sizes the parallel convolution has a last, partial window too
             images = F.avg_pool2d(images, self.stride, ceil_mode=True)
         return F.pad(images, (0, 0, 0, 0, 0, self.extra))
 
 
-def rectified(maps: Tensor, slope: float) -> Tensor:
-    """ReLU in place, leaking by `slope` where that is not 0."""
+def rectify(maps: Tensor, slope: float) -> Tensor:
+    """ReLU in place, or a leaky one where `slope` is not 0."""
     return F.leaky_relu(maps, slope, inplace=True) if slope else F.relu(maps, inplace=True)
 
 
-def _pooled(inputs: int, outputs: int, stride: int) -> nn.Module:
+def _pooled_shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
     return PooledShortcut(outputs - inputs, stride)
 
 
-def _padded(inputs: int, outputs: int, stride: int) -> nn.Module:
+def _padded_shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
     return nn.Identity() if inputs == outputs and stride == 1 else _PaddedShortcut(inputs, outputs, stride)
 
 
-def _convolved(inputs: int, outputs: int, stride: int) -> nn.Module:
+def _convolution_shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
     if inputs == outputs and stride == 1:
         return nn.Identity()
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))

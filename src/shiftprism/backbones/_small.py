@@ -39,9 +39,9 @@ class DigitsCNN(nn.Module):
 class Projected(nn.Module):
     """Another backbone's features mapped to a few, P f or relu(P f): three for the paper's figure of the feature space.
 
-    P has no bias, so that images to which the inner backbone answers with small features stay close to the origin.
-    `relu=True` makes the features non-negative again, as the paper's other networks have them. It is not the default:
-    ten classes then share one octant and a unit that dies stays dead, which costs accuracy (see docs/backbones.md).
+    P has no bias, so that images with small features in the inner backbone stay close to the origin. `relu=True` makes
+    the features non-negative again, like those of the paper's other networks. It is not the default: ten classes then
+    share one octant, and a unit that is always 0 stops learning, which costs accuracy (see docs/backbones.md).
 
     Shapes: (N, channels, H, W) -> (N, features).
 
@@ -63,9 +63,9 @@ class Projected(nn.Module):
         self.activation = nn.ReLU() if relu else nn.Identity()
 
     def prepare(self, images: Tensor) -> None:
-        """What the inner backbone takes from the training images, if anything."""
-        if inner := getattr(self.backbone, "prepare", None):
-            inner(images)
+        """Prepare the inner backbone with the training images, if it has a `prepare`."""
+        if prepare := getattr(self.backbone, "prepare", None):
+            prepare(images)
 
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.activation(self.linear(self.backbone(images)))

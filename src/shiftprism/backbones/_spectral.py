@@ -1,7 +1,7 @@
-"""Spectral normalisation: every convolution of a backbone kept from stretching any input by more than a coefficient."""
+"""Spectral normalisation: no convolution of a backbone stretches an input by more than a coefficient."""
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +18,11 @@ def spectral_norm(
 ) -> Backbone:
     """The same `backbone`, changed in place: each convolution weight W is used as W / max(1, σ/coefficient).
 
-    σ is the norm of the convolution A as a linear map between images, padding and stride included, not of its weights
-    laid out as a matrix. It is found by power iteration, u ← A Aᵀu / |A Aᵀu|, then σ = |Aᵀu|; `iterations` steps with
-    each training forward, none in eval mode. The norm is soft: weights below the coefficient are used as they are, bit
-    for bit. BatchNorms and linear layers stay free. u is a buffer and travels in the state dict: a saved backbone is
-    loaded by building it, applying `spectral_norm` with the same `image_shape`, and loading the state.
+    σ is the spectral norm of the convolution A as a linear map between images, padding and stride included, not that of
+    its weights as a matrix. It is estimated by power iteration, u ← A Aᵀu / |A Aᵀu|, then σ = |Aᵀu|; `iterations` steps
+    with each training forward, none in eval mode. Weights with σ below the coefficient are used as they are, bit for
+    bit. BatchNorms and linear layers are not changed. u is a buffer in the state dict: to load a saved backbone, build
+    it, apply `spectral_norm` with the same `image_shape`, and load the state.
 
     Args:
         backbone: any module from images to features.
@@ -38,15 +38,13 @@ def spectral_norm(
     >>> layer(torch.ones(1, 1, 1, 1)).item()
     2.0
     """
-    _check(image_shape, coefficient, iterations)
+    _check_arguments(image_shape, coefficient, iterations)
     sizes = _input_sizes(backbone, image_shape)
     if not sizes:
         raise wrong("backbone", "a module with convolutions", type(backbone).__name__, "there is nothing to normalise")
     norms = {part: _SoftNorm(part, size, float(coefficient), iterations) for part, size in sizes.items()}
-    for (
-        convolution,
-        norm,
-    ) in norms.items():  # only once all of them could be made: an error leaves the backbone as it was
+    # only now that all of them could be made: an error above leaves the backbone as it was
+    for convolution, norm in norms.items():
         parametrize.register_parametrization(convolution, "weight", norm)
     return backbone
 
@@ -60,13 +58,17 @@ class _SoftNorm(nn.Module):
         super().__init__()
         weight = convolution.weight.detach()
         kernel, stride, padding = convolution.kernel_size, convolution.stride, _padding(convolution)
-        if (kernel, padding) == ((1, 1), (0, 0)):  # acts on each pixel alone: one pixel has the norm of all
+        if (kernel, padding) == ((1, 1), (0, 0)):  # it acts on each pixel alone, so one pixel has the norm of all
             size, stride = (1, 1), (1, 1)
         self.coefficient, self.iterations = coefficient, iterations
-        self.stride, self.padding = stride, padding
-        self.dilation, self.groups = convolution.dilation, convolution.groups
+        self.geometry: dict[str, Any] = {
+            "stride": stride,
+            "padding": padding,
+            "dilation": convolution.dilation,
+            "groups": convolution.groups,
+        }
         spans = [d * (k - 1) + 1 for d, k in zip(convolution.dilation, kernel, strict=True)]
-        # What the strides leave over at the far edge; the transposed map needs it to return to the input's size.
+        # The pixels at the far edge that no window covers; the transposed map needs them to return to the input's size.
         self.rest = [(n + 2 * p - k) % s for n, p, k, s in zip(size, padding, spans, stride, strict=True)]
         out = [(n + 2 * p - k) // s + 1 for n, p, k, s in zip(size, padding, spans, stride, strict=True)]
         start = torch.randn(1, convolution.out_channels, *out, dtype=weight.dtype, device=weight.device)
@@ -75,31 +77,28 @@ class _SoftNorm(nn.Module):
             self._iterate(weight)
 
     def forward(self, weight: Tensor) -> Tensor:
-        # A norm in bfloat16 would be off by a percent; the meta device, which counts and shapes, knows no autocast.
+        # Without autocast: a norm in bfloat16 would be off by a percent. The meta device (shapes only) has no autocast.
         with torch.autocast("cpu" if weight.is_meta else weight.device.type, enabled=False):
             if self.training:
                 with torch.no_grad():
                     self._iterate(weight)
-            # A copy: the next forward writes to u, and the gradient of this one still needs it.
-            sigma = torch.linalg.vector_norm(self._transposed(weight, self.u.clone()))
+            # A copy: the next forward writes to u while the gradient of this one still needs it.
+            sigma = torch.linalg.vector_norm(self._transpose(weight, self.u.clone()))
             scaled: Tensor = weight / (sigma / self.coefficient).clamp_min(1.0)
         return scaled
 
     def _iterate(self, weight: Tensor) -> None:
         for _ in range(self.iterations):
-            image = F.conv2d(
-                self._transposed(weight, self.u), weight, None, self.stride, self.padding, self.dilation, self.groups
-            )
+            image = F.conv2d(self._transpose(weight, self.u), weight, **self.geometry)
             length = torch.linalg.vector_norm(image)
             self.u.copy_(torch.where(length > 0, image / length, self.u))  # a weight of zeros must not erase u
 
-    def _transposed(self, weight: Tensor, output: Tensor) -> Tensor:
-        return F.conv_transpose2d(
-            output, weight, None, self.stride, self.padding, self.rest, self.groups, self.dilation
-        )
+    def _transpose(self, weight: Tensor, output: Tensor) -> Tensor:
+        """Aᵀ applied to an output of the convolution."""
+        return F.conv_transpose2d(output, weight, output_padding=self.rest, **self.geometry)
 
 
-def _check(image_shape: Sequence[int], coefficient: float, iterations: int) -> None:
+def _check_arguments(image_shape: Sequence[int], coefficient: float, iterations: int) -> None:
     if len(image_shape) != 3 or min(image_shape) < 1:
         raise wrong("image_shape", "(C, H, W)", tuple(image_shape), "pass the shape of one image, such as (3, 32, 32)")
     if not 0 < coefficient < float("inf"):
@@ -109,18 +108,18 @@ def _check(image_shape: Sequence[int], coefficient: float, iterations: int) -> N
 
 
 def _input_sizes(backbone: nn.Module, image_shape: Sequence[int]) -> dict[nn.Conv2d, tuple[int, int]]:
-    """The height and width that reach each convolution, seen in one forward; the largest where there are several."""
+    """The height and width of each convolution's input in one forward; the largest if it is used more than once."""
     sizes: dict[nn.Conv2d, tuple[int, int]] = {}
 
-    def look(convolution: nn.Conv2d, inputs: tuple[Tensor, ...]) -> None:
+    def record(convolution: nn.Conv2d, inputs: tuple[Tensor, ...]) -> None:
         height, width = inputs[0].shape[-2:]
         sizes[convolution] = max(sizes.get(convolution, (0, 0)), (height, width))
 
     convolutions = [part for part in backbone.modules() if isinstance(part, nn.Conv2d)]
     if any(parametrize.is_parametrized(part, "weight") for part in convolutions):
         raise wrong("backbone", "without parametrised weights", "one that has them", "apply spectral_norm once")
-    hooks = [part.register_forward_pre_hook(look) for part in convolutions]
-    modes = [(part, part.training) for part in backbone.modules()]
+    hooks = [part.register_forward_pre_hook(record) for part in convolutions]
+    modes = [(part, part.training) for part in backbone.modules()]  # one by one: parts may be in different modes
     first = next(backbone.parameters())
     try:
         with torch.no_grad():

@@ -14,8 +14,8 @@ class WideResNet(nn.Module):
 
     - `residual="conv"`, the paper's: where the shape changes, S is a strided 1 × 1 convolution of the block's input,
       elsewhere the identity. PyTorch's own initialisation, as in the authors' code.
-    - `residual="ddu"`, for feature densities: S is an average pool with channels of zeros behind and has no weights;
-      every ReLU leaks with slope 0.01, so features may be negative; He's initialisation (fan out).
+    - `residual="ddu"`, for feature densities: S is an average pool that adds channels of zeros and has no weights;
+      every ReLU is leaky with slope 0.01, so features may be negative; He's initialisation (fan out).
 
     Shapes: (N, channels, H, W) -> (N, 64·width). References: Zagoruyko and Komodakis, "Wide Residual Networks", 2016;
     Mukhoti et al., "Deep Deterministic Uncertainty", 2021.

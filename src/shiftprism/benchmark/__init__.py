@@ -1,40 +1,24 @@
-"""Models x shifts x scores and calibrators -> rows: what was measured, on what, with which weights and versions."""
+"""Models × shifts × scores and calibrators -> rows in a folder. It writes rows, and nothing else.
 
-from shiftprism.benchmark._bundle import bundled
-from shiftprism.benchmark._digits import DIGIT_CORRUPTIONS, UNSEEN_DIGITS, digits
-from shiftprism.benchmark._evidence import Evidence, Source, evidence, gather
-from shiftprism.benchmark._measure import Measurement, measure
-from shiftprism.benchmark._plan import MODELS, Plan, make_plan
-from shiftprism.benchmark._recommend import Recommendation, Standing, recommend
-from shiftprism.benchmark._results import RESAMPLES, Results
-from shiftprism.benchmark._rows import Row, Summary, read_rows, summarise, write_rows
-from shiftprism.benchmark._study import Outcome, collect, study
+Names that need torch load on first use: the command line reads the fields of `Plan` for its flags without it.
+"""
 
-__all__ = [
-    "DIGIT_CORRUPTIONS",
-    "MODELS",
-    "RESAMPLES",
-    "UNSEEN_DIGITS",
-    "Evidence",
-    "Measurement",
-    "Outcome",
-    "Plan",
-    "Recommendation",
-    "Results",
-    "Row",
-    "Source",
-    "Standing",
-    "Summary",
-    "bundled",
-    "collect",
-    "digits",
-    "evidence",
-    "gather",
-    "make_plan",
-    "measure",
-    "read_rows",
-    "recommend",
-    "study",
-    "summarise",
-    "write_rows",
-]
+from typing import TYPE_CHECKING
+
+from shiftprism._lazy import load_lazily
+from shiftprism.benchmark._plan import MODELS, Plan
+
+if TYPE_CHECKING:
+    from shiftprism.benchmark._study import Outcome, study
+    from shiftprism.benchmark._suites import UNSEEN_DIGITS, take_evenly
+
+__all__ = ["MODELS", "UNSEEN_DIGITS", "Outcome", "Plan", "study", "take_evenly"]
+
+__getattr__, __dir__ = load_lazily(
+    __name__,
+    __all__,
+    {
+        "shiftprism.benchmark._study": ("Outcome", "study"),
+        "shiftprism.benchmark._suites": ("UNSEEN_DIGITS", "take_evenly"),
+    },
+)

@@ -1,7 +1,8 @@
-"""What a model says about clean and shifted sets -> rows, each with its values on the resamples."""
+"""The Outputs of a model on clean and shifted sets -> rows, each with its values on the resamples."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -11,81 +12,78 @@ from torch import Tensor
 
 from shiftprism import metrics
 from shiftprism._checks import Floats
-from shiftprism.benchmark._evidence import Evidence, Source
 from shiftprism.benchmark._resampling import (
-    BINS,
-    Ranked,
+    RankedScores,
     Weights,
     calibration_columns,
     calibration_values,
-    draws,
-    draws_for,
+    condition_weights,
     medians,
+    set_weights,
 )
-from shiftprism.benchmark._results import RESAMPLES, Results
-from shiftprism.benchmark._rows import Row, commit, versions
 from shiftprism.calibrators import Calibrator
 from shiftprism.heads import Head
 from shiftprism.outputs import Outputs
+from shiftprism.recommend import Labelled
+from shiftprism.rows import RESAMPLES, Condition, Results, Row, Source, make_row
 from shiftprism.scores import KNN, SCORES, Prism, Score
-from shiftprism.shifts import Shift
 
-READY = tuple(name for name, entry in SCORES.items() if entry.ready)
-"""The scores that need no fit."""
 GEOMETRIC = ("g", "h", "u")
-CLEAN = ("clean", "none", 0)
-CORRUPTED = ("corrupted", "covariate", 0)
-Where = tuple[str, str, int]
-"""Shift, kind and severity, as in a Row."""
+CLEAN = Condition("clean", "none", 0)
+CORRUPTED = Condition("corrupted", "covariate", 0)
 _METRICS = {"accuracy": metrics.accuracy, "ece": metrics.ece, "nll": metrics.nll, "brier": metrics.brier}
 
 
-class Ledger:
-    """Rows of one source, as they come."""
+@dataclass
+class RowList:
+    """The rows of one model, in the order they are measured."""
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.rows: list[Row] = []
-        self.resamples: list[NDArray[np.float32]] = []
+    source: Source
+    rows: list[Row] = field(default_factory=list)
+    resamples: list[NDArray[np.float32]] = field(default_factory=list)
 
-    def add(self, where: Where, subject: str, metric: str, value: float, n: int, drawn: Floats | None = None) -> None:
-        """One row; without values on resamples it has no error, and every resample has its value."""
-        error = 0.0 if drawn is None else float(f"{drawn.std(ddof=1):.3g}")  # 200 resamples know no more
-        model, data, backbone, head, seed, protocol, weights = self.source
-        about = (model, data, backbone, head, seed, protocol)
-        row = Row(*about, *where, subject, metric, value, error, n, weights, versions(), commit())
+    def add(
+        self, condition: Condition, name: tuple[str, str], value: float, n: int, resampled: Floats | None = None
+    ) -> None:
+        """One row; `name` is subject and metric. Without resampled values every resample has the value itself."""
+        error = 0.0 if resampled is None else float(f"{resampled.std(ddof=1):.3g}")  # 200 resamples know no more
+        subject, metric = name
+        row = make_row(self.source, condition, subject=subject, metric=metric, value=value, error=error, n=n)
         self.rows.append(row)
-        self.resamples.append(np.full(RESAMPLES, value, np.float32) if drawn is None else drawn.astype(np.float32))
+        values = np.full(RESAMPLES, value) if resampled is None else resampled
+        self.resamples.append(values.astype(np.float32))
 
     def results(self) -> Results:
-        """All of them."""
+        """All rows so far."""
         return Results(self.rows, np.stack(self.resamples))
 
 
-class _Pool:
-    """The sets of a ladder together: losses and rejections of disjoint sets add up."""
+@dataclass
+class _Detection:
+    """What one score lets through of one set, or of several: counts of disjoint sets add up."""
 
-    def __init__(self) -> None:
-        self.n = 0
-        self.losses = self.rejected = 0
-        self.drawn_losses, self.drawn_rejected = np.zeros(RESAMPLES), np.zeros(RESAMPLES)
+    n: int = 0
+    losses: int = 0
+    rejections: int = 0
+    resampled_losses: Floats = field(default_factory=lambda: np.zeros(RESAMPLES))
+    resampled_rejections: Floats = field(default_factory=lambda: np.zeros(RESAMPLES))
 
-    def add(self, ranked: Ranked, outside: Floats, weights: Weights) -> None:
-        losses, drawn_losses = ranked.losses(outside, weights)
-        rejected, drawn_rejected = ranked.rejected(outside, weights)
-        self.join(losses, drawn_losses, rejected, drawn_rejected, len(outside))
+    @staticmethod
+    def of(ranked: RankedScores, outside: Floats, weights: Weights) -> "_Detection":
+        losses, resampled_losses = ranked.losses(outside, weights)
+        rejections, resampled_rejections = ranked.rejections(outside, weights)
+        return _Detection(len(outside), losses, rejections, resampled_losses, resampled_rejections)
 
-    def join(self, losses: int, drawn_losses: Floats, rejected: int, drawn_rejected: Floats, n: int) -> None:
-        self.losses, self.drawn_losses = self.losses + losses, self.drawn_losses + drawn_losses
-        self.rejected, self.drawn_rejected = self.rejected + rejected, self.drawn_rejected + drawn_rejected
-        self.n += n
+    def add(self, other: "_Detection") -> None:
+        for name in self.__dataclass_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-class _Mean(NamedTuple):
+class _Values(NamedTuple):
     """A value of each condition, to be averaged."""
 
     values: list[float]
-    drawn: list[Floats]
+    resampled: list[Floats]
     sizes: list[int]
 
 
@@ -101,120 +99,115 @@ class Measurement:
     def __init__(
         self,
         source: Source,
-        clean: Outputs,
-        labels: Tensor,
+        clean: Labelled,
         scores: Mapping[str, Score],
         calibrators: Mapping[str, Calibrator],
         head: Head | None = None,
         clean_logits: Mapping[str, Tensor] | None = None,
     ) -> None:
-        self.ledger = Ledger(source)
+        self.rows = RowList(source)
         self.scores, self.calibrators, self.head = scores, calibrators, head
-        own = draws("clean", 0, clean.N)
+        weights = set_weights("clean", 0, clean.outputs.N)
         prism, knn = scores.get("prism"), scores.get("knn")
-        self.shared = isinstance(prism, Prism) and isinstance(knn, KNN) and prism.searched_alike(knn)
-        self.ranked = {name: Ranked(values, own) for name, values in self._scored(clean)}
-        self.pools: dict[Where, dict[str, _Pool]] = defaultdict(lambda: defaultdict(_Pool))
-        self.means: dict[tuple[str, str], _Mean] = defaultdict(lambda: _Mean([], [], []))
-        for key, value, drawn in self._calibration(clean, labels, own, clean_logits):
-            self.ledger.add(CLEAN, *key, value, clean.N, drawn)
-        self._scales(CLEAN, clean, own)
+        self.share_search = isinstance(prism, Prism) and isinstance(knn, KNN) and prism.shares_bank(knn)
+        self.ranked = {name: RankedScores(values, weights) for name, values in self._score(clean.outputs)}
+        self.pools: dict[Condition, dict[str, _Detection]] = defaultdict(lambda: defaultdict(_Detection))
+        self.means: dict[tuple[str, str], _Values] = defaultdict(lambda: _Values([], [], []))
+        for name, value, resampled in self._calibration(clean, weights, clean_logits):
+            self.rows.add(CLEAN, name, value, clean.outputs.N, resampled)
+        self._add_scales(CLEAN, clean.outputs, weights)
 
-    def add(self, shift: Shift, outputs: Outputs, labels: Tensor) -> None:
-        """One shifted set; the sets of a ladder have severities from 1."""
-        where = (shift.name, shift.kind, shift.severity)
-        weights = draws_for(shift.name, shift.kind, shift.severity, outputs.N)
-        pools = [(shift.name, shift.kind, 0)] + [CORRUPTED] * (shift.kind == "covariate")
-        for name, values in self._scored(outputs):
-            found = _Pool()
-            found.add(self.ranked[name], values, weights)
-            if shift.severity:
-                self._detected(where, name, found)
-            for pool in pools:
-                self.pools[pool][name].join(
-                    found.losses, found.drawn_losses, found.rejected, found.drawn_rejected, found.n
-                )
-        if shift.kind == "covariate":
-            for key, value, drawn in self._calibration(outputs, labels, weights):
-                if not key[1].endswith("_changed"):
-                    self.ledger.add(where, *key, value, outputs.N, drawn)
-                mean = self.means[key]
-                mean.values.append(value)
-                mean.drawn.append(drawn)
-                mean.sizes.append(outputs.N)
-        self._scales(where, outputs, weights)
+    def add(self, condition: Condition, data: Labelled) -> None:
+        """Measure one shifted set; the sets of a ladder have severities from 1."""
+        weights = condition_weights(condition, data.outputs.N)
+        pooled = [condition._replace(severity=0)] + [CORRUPTED] * (condition.kind == "covariate")
+        for name, values in self._score(data.outputs):
+            detection = _Detection.of(self.ranked[name], values, weights)
+            if condition.severity:
+                self._add_detection(condition, name, detection)
+            for pool in pooled:
+                self.pools[pool][name].add(detection)
+        if condition.kind == "covariate":
+            self._add_corrupted_calibration(condition, data, weights)
+        self._add_scales(condition, data.outputs, weights)
 
     def results(self) -> Results:
         """All rows, those of pooled sets last."""
-        for where, pools in self.pools.items():
-            for name, pool in pools.items():
-                self._detected(where, name, pool)
-        for key, (values, drawn, sizes) in self.means.items():
-            self.ledger.add(CORRUPTED, *key, float(np.mean(values)), sum(sizes), np.mean(drawn, axis=0))
-        return self.ledger.results()
+        for condition, pool in self.pools.items():
+            for name, detection in pool.items():
+                self._add_detection(condition, name, detection)
+        for subject, (values, resampled, sizes) in self.means.items():
+            self.rows.add(CORRUPTED, subject, float(np.mean(values)), sum(sizes), np.mean(resampled, axis=0))
+        return self.rows.results()
 
-    def _scored(self, outputs: Outputs) -> Iterator[tuple[str, Floats]]:
+    def _score(self, outputs: Outputs) -> Iterator[tuple[str, Floats]]:
         """Every score; prism takes its distances from knn where both would search the same bank."""
-        near = None
+        distances = None
         for name, score in self.scores.items():
-            if self.shared and near is not None and name == "prism" and isinstance(score, Prism):
-                values = score.joined(outputs, near)
+            if self.share_search and distances is not None and isinstance(score, Prism):
+                values = score.combine(outputs, distances)
             else:
                 values = score(outputs)
-            near = values if name == "knn" else near
-            yield name, _array(values)
+            distances = values if name == "knn" else distances
+            yield name, _to_array(values)
 
-    def _detected(self, where: Where, score: str, found: _Pool) -> None:
-        pairs = 2 * self.ranked[score].n * found.n
-        self.ledger.add(where, score, "auroc", (pairs - found.losses) / pairs, found.n, 1 - found.drawn_losses / pairs)
-        if where[2] == 0:
-            value, drawn = found.rejected / found.n, found.drawn_rejected / found.n
-            self.ledger.add(where, score, "tnr_at_tpr95", value, found.n, drawn)
+    def _add_detection(self, condition: Condition, score: str, detection: _Detection) -> None:
+        n, pairs = detection.n, 2 * self.ranked[score].n * detection.n
+        auroc, resampled = (pairs - detection.losses) / pairs, 1 - detection.resampled_losses / pairs
+        self.rows.add(condition, (score, "auroc"), auroc, n, resampled)
+        if condition.severity == 0:
+            tnr, resampled = detection.rejections / n, detection.resampled_rejections / n
+            self.rows.add(condition, (score, "tnr_at_tpr95"), tnr, n, resampled)
+
+    def _add_corrupted_calibration(self, condition: Condition, data: Labelled, weights: Weights) -> None:
+        for name, value, resampled in self._calibration(data, weights):
+            if not name[1].endswith("_changed"):  # of changes the mean over conditions is enough
+                self.rows.add(condition, name, value, data.outputs.N, resampled)
+            mean = self.means[name]
+            mean.values.append(value)
+            mean.resampled.append(resampled)
+            mean.sizes.append(data.outputs.N)
 
     def _calibration(
-        self, outputs: Outputs, labels: Tensor, weights: Weights, given: Mapping[str, Tensor] | None = None
+        self, data: Labelled, weights: Weights, clean_logits: Mapping[str, Tensor] | None = None
     ) -> list[tuple[tuple[str, str], float, Floats]]:
         """((subject, metric), value, values on resamples) of the uncalibrated model and each calibrator."""
+        outputs, labels = data.outputs, data.labels.numpy()
         with torch.no_grad():
-            logits = {name: fitted(outputs) for name, fitted in self.calibrators.items()} | dict(given or {})
-        truth = labels.numpy()
-        found, columns, keys = [], [], []
-        for subject, values in {"none": outputs.logits, **logits}.items():
-            probabilities = torch.softmax(values.double(), 1).numpy()
-            keys.append((subject, {name: measure(probabilities, truth) for name, measure in _METRICS.items()}))
-            columns.append(calibration_columns(probabilities, truth))
-        means = weights.T @ np.concatenate(columns, 1) / len(truth)
-        for number, (subject, exact) in enumerate(keys):
-            drawn = calibration_values(means[:, number * (3 + BINS) : (number + 1) * (3 + BINS)])
-            found += [((subject, name), value, drawn[name]) for name, value in exact.items()]
-        for subject, values in logits.items():
-            for name, changed in _changes(outputs, values).items():
-                shares = np.asarray(changed.astype(np.float32) @ weights / len(truth), np.float64)
-                found.append(((subject, name), float(changed.mean()), shares))
-        return found
+            calibrated = {name: calibrator(outputs) for name, calibrator in self.calibrators.items()}
+        calibrated |= dict(clean_logits or {})
+        probabilities = {
+            name: torch.softmax(logits.double(), 1).numpy()
+            for name, logits in {"none": outputs.logits, **calibrated}.items()
+        }
+        # one product for all calibrators: a matrix as wide as all their columns together
+        columns = np.concatenate([calibration_columns(each, labels) for each in probabilities.values()], 1)
+        means = np.split(weights.T @ columns / len(labels), len(probabilities), axis=1)
+        measured = []
+        for (subject, each), own in zip(probabilities.items(), means, strict=True):
+            resampled = calibration_values(own)
+            measured += [((subject, name), metric(each, labels), resampled[name]) for name, metric in _METRICS.items()]
+        for subject, logits in calibrated.items():
+            for name, changed in _find_changes(outputs, logits).items():
+                shares = np.asarray(changed.astype(np.float32) @ weights / len(labels), np.float64)
+                measured.append(((subject, name), float(changed.mean()), shares))
+        return measured
 
-    def _scales(self, where: Where, outputs: Outputs, weights: Weights) -> None:
+    def _add_scales(self, condition: Condition, outputs: Outputs, weights: Weights) -> None:
+        """Medians of |f|, and of α and β where the head has them."""
         if not outputs.has_features:
             return
         with torch.no_grad():
-            own = self.head.scales(outputs.features) if self.head is not None else {}
-        named = {"norm": outputs.norms} | {name: own[name] for name in ("alpha", "beta") if name in own}
+            scales = self.head.scales(outputs.features) if self.head is not None else {}
+        named = {"norm": outputs.norms} | {name: scales[name] for name in ("alpha", "beta") if name in scales}
         for name, values in named.items():
-            array = _array(values)
-            self.ledger.add(where, name, "median", float(np.median(array)), outputs.N, medians(array, weights))
+            array = _to_array(values)
+            resampled = medians(array, weights)
+            self.rows.add(condition, (name, "median"), float(np.median(array)), outputs.N, resampled)
 
 
-def measure(evidence: Evidence, scores: Sequence[str] = READY) -> Results:
-    """The rows of evidence that is in memory, with scores that need no fit."""
-    source, clean, labels, calibrators, shifted = evidence
-    found = Measurement(source, clean, labels, {name: SCORES[name] for name in scores}, calibrators)
-    for one in shifted:
-        found.add(*one)
-    return found.results()
-
-
-def _changes(outputs: Outputs, calibrated: Tensor) -> dict[str, NDArray[np.bool_]]:
-    """For each image: is the predicted class no longer the (or a) largest, does a bit of g, h or u differ."""
+def _find_changes(outputs: Outputs, calibrated: Tensor) -> dict[str, NDArray[np.bool_]]:
+    """For each image: whether its predicted class lost the largest logit, and whether a bit of g, h or u differs."""
     before = calibrated.gather(1, outputs.predictions[:, None]).squeeze(1)
     changed = {"predictions_changed": (before < calibrated.amax(1)).numpy()}
     if outputs.has_features:
@@ -224,5 +217,5 @@ def _changes(outputs: Outputs, calibrated: Tensor) -> dict[str, NDArray[np.bool_
     return changed
 
 
-def _array(values: Tensor) -> Floats:
+def _to_array(values: Tensor) -> Floats:
     return values.detach().cpu().double().numpy()

@@ -1,43 +1,42 @@
 """What a benchmark is asked to do: data, models, seeds, scores, calibrators; checked before any work is done."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from shiftprism._errors import choice, wrong
-from shiftprism.training.settings import PRESETS, Training, read_settings, resolve
+from shiftprism.training import PRESETS, Training, resolve
 
 
-class Model(NamedTuple):
-    """A model by name: its head, its backbone's variant, and the settings it cannot do without."""
+class ModelSpec(NamedTuple):
+    """A model by name: its head, the variant of its backbone, and the settings it cannot do without."""
 
     head: str
     variant: str = ""
-    """Stands behind the backbone's name."""
-    most_rate: float = float("inf")
+    """A suffix of the backbone's name."""
+    max_rate: float = float("inf")
     clip: float = 0.0
-    """The largest gradient; 0 leaves the preset's."""
+    """The largest gradient norm; 0 keeps the preset's."""
 
 
-MODELS: dict[str, Model] = {
-    "vanilla": Model("vanilla"),
-    "alpha": Model("alpha"),
-    "beta": Model("beta"),
-    "alpha-beta": Model("alpha-beta"),
-    "gsd": Model("gsd"),
+MODELS: dict[str, ModelSpec] = {
+    "vanilla": ModelSpec("vanilla"),
+    "alpha": ModelSpec("alpha"),
+    "beta": ModelSpec("beta"),
+    "alpha-beta": ModelSpec("alpha-beta"),
+    "gsd": ModelSpec("gsd"),
     # cosines change fast while weights are short: unclipped, short schedules diverge
-    "odin": Model("cosine", clip=1.0),
-    "hyper-free": Model("hyper-free", clip=1.0),
-    "inner": Model("inner"),
-    "ddu": Model("vanilla", "-ddu"),
+    "odin": ModelSpec("cosine", clip=1.0),
+    "hyper-free": ModelSpec("hyper-free", clip=1.0),
+    "inner": ModelSpec("inner"),
+    "ddu": ModelSpec("vanilla", "-ddu"),
     # its authors' rate 0.08 for 128 images a step
-    "sngp": Model("sngp", "-sngp", most_rate=0.16),
+    "sngp": ModelSpec("sngp", "-sngp", max_rate=0.16),
     # its authors' rate 0.05 for 128 images a step; the gradient penalty is steep
-    "duq": Model("duq", most_rate=0.1, clip=1.0),
-    "ensemble": Model("vanilla"),
-    "features-3d": Model("vanilla", "-3d"),
+    "duq": ModelSpec("duq", max_rate=0.1, clip=1.0),
+    "ensemble": ModelSpec("vanilla"),
+    "features-3d": ModelSpec("vanilla", "-3d"),
 }
 """The models of the paper's tables, and the one of its Fig. 5 (three features).
 
@@ -46,237 +45,186 @@ MODELS: dict[str, Model] = {
 HEADS_COMPARED = ("vanilla", "alpha", "beta", "alpha-beta")
 SUITES = ("digits", "paper")
 _PAPER_DATA = ("cifar10", "cifar100")
-_FREE = ("data", "models", "runs", "root")
-"""What may differ between two commands that fill the same folder."""
+_FREE = ("data", "models", "seeds", "runs", "root")
+"""Fields that may differ between two commands that fill the same folder."""
+_LATER = {"corrupted_images": 0}
+"""Fields that older folders do not have, and the value they stood for."""
+
+
+def _option(default: Any, text: str, **more: Any) -> Any:
+    """A field that is also a flag of the command line: `text` is its help, `more` its limits."""
+    return field(default=default, metadata={"help": text, **more})
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that was asked; plain JSON values, so that it travels to other processes and into a file."""
+    """Everything a benchmark is asked for. Its fields are the flags of `shiftprism benchmark`.
 
-    suite: str
-    """digits, paper, or own: a user's own data."""
-    data: tuple[str, ...]
-    models: Mapping[str, int]
-    """How many seeds of each."""
-    backbone: str
-    preset: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """What differs from the preset."""
-    runs: tuple[tuple[str, str], ...] = ()
-    """(model, folder) of runs that are taken as they are."""
-    scores: tuple[str, ...] = ()
-    calibrators: tuple[str, ...] = ()
-    corruptions: tuple[str, ...] = ()
-    images: int = 0
-    """At most so many of each shifted set; 0 for all."""
-    corrupted_images: int = 0
-    """At most so many of each corrupted one; 0 for as many as `images` says."""
-    hold_out: tuple[str, ...] = ()
-    far: str = ""
-    size: int = 0
-    held_out: float = 0.0
-    """The share that given runs without a config.toml were not trained on."""
-    root: str = ""
+    An empty field asks for the default, which `resolve` fills in. All values are plain, so that a plan travels to other
+    processes and into a JSON file.
+    """
+
+    suite: str = _option("", "digits (minutes, nothing to download) or paper (CIFAR-10 and CIFAR-100).")
+    data: str = _option("", "Your own images: a folder of class folders, a file or a name. With paper: one CIFAR.")
+    models: tuple[str, ...] = _option((), "vanilla,duq:2,…: names, or name:seeds. (all that the backbone can)")
+    seeds: int = _option(0, "Seeds of each model. (3 for the paper's four heads, 1 for others)", min=1)
+    runs: tuple[str, ...] = _option(
+        (), "A trained model's folder, or NAME=FOLDER; may be repeated. Nothing else is trained then.", repeat=True
+    )
+    held_out: float = _option(
+        0.0, "Share that --runs without a config.toml were not trained on. (0, the paper's)", min=0, max=0.9
+    )
+    scores: tuple[str, ...] = _option((), "u,msp,…: see shiftprism list scores. (all)")
+    calibrators: tuple[str, ...] = _option((), "temperature,alpha-beta,…: see shiftprism list calibrators. (all)")
+    corruptions: tuple[str, ...] = _option((), "motion_blur,fog,… (the 15 of CIFAR-C)")
+    images: int = _option(0, "The most images of a shifted set. (all)", min=0)
+    corrupted_images: int = _option(0, "The most images of a corruption: there are 75 such sets. (as --images)", min=0)
+    hold_out: tuple[str, ...] = _option((), "Classes of your own data that no model learns. (every fifth)")
+    far: str = _option("", "Images of another kind and style than your own.")
+    size: int = _option(0, "Scale your images to size × size. (as they are)", min=0)
+    backbone: str = _option("", "digits, fast, resnet18, wrn-28-10, … (fast; wrn-28-10 for the preset paper)")
+    preset: str = _option("", "How to train: smoke, laptop or paper. (laptop)")
+    root: str = _option("", "The folder of the data sets.")
+    settings: Mapping[str, Any] = field(default_factory=dict, metadata={"flag": False})
+    """Training settings that differ from the preset."""
+
+    @property
+    def data_sets(self) -> tuple[str, ...]:
+        """The ID data sets: one cell a model, seed and data set."""
+        return (self.data,) if self.data else _PAPER_DATA
+
+    @property
+    def seeds_by_model(self) -> dict[str, int]:
+        """How many seeds each model has; an ensemble is one, whatever was asked."""
+        found = {}
+        for text in self.models:
+            name, _, count = text.partition(":")
+            choice("models", name, MODELS)
+            if count and not (count.isdigit() and int(count)):
+                raise wrong("models", "names, or name:seeds", text, "write duq:2 for two seeds of duq")
+            default = self.seeds or (3 if name in HEADS_COMPARED else 1)
+            found[name] = 1 if name == "ensemble" else int(count or default)
+        return found
 
     def training(self, model: str, seed: int) -> Training:
-        """The preset, with what this model needs, then with what the user set, and this seed."""
-        base, need = PRESETS[self.preset], MODELS[model]
-        own: dict[str, Any] = {"rate": min(base.rate, need.most_rate), "clip": need.clip or base.clip}
-        return replace(resolve(self.preset, own, dict(self.settings)), seed=seed)
+        """The preset with what this model needs, then with the user's settings, and this seed."""
+        preset, spec = PRESETS[self.preset], MODELS[model]
+        needed: dict[str, Any] = {"rate": min(preset.rate, spec.max_rate), "clip": spec.clip or preset.clip}
+        return replace(resolve(self.preset, needed, dict(self.settings)), seed=seed)
 
-    def differences(self, other: Mapping[str, Any]) -> list[str]:
-        """What differs from the plan in a file, a phrase each; models, seeds, scores and suites' data may be added."""
-        ours, theirs = _flat(as_json(self)), {"corrupted_images": 0} | _flat(other)  # older folders do not say
+    def differences(self, stored: Mapping[str, Any]) -> list[str]:
+        """What differs from the plan in a file, a phrase each; models, seeds, scores and data sets may be added."""
+        ours, theirs = _flatten(self.to_json()), {**_LATER, **_flatten(stored)}
+        if isinstance(theirs.get("data"), list):  # older folders have a list
+            theirs["data"] = ",".join(theirs["data"])
         if set(theirs.get("scores", ())) < set(self.scores):
             theirs["scores"] = ours["scores"]
-        # two folders of a user's may have the same name
+        # two folders of a user's images may have the same name, so own data may not differ
         fixed = [name for name in {**ours, **theirs} if name not in _FREE or (name, self.suite) == ("data", "own")]
         changed = [name for name in fixed if ours.get(name) != theirs.get(name)]
         return [f"{name} {ours.get(name)!r} for {theirs.get(name)!r}" for name in changed]
 
+    def to_json(self) -> dict[str, Any]:
+        """The plan as JSON values."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
-def as_json(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON has it."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(plan).items()}
+    def resolve(self) -> "Plan":
+        """The plan with every default filled in. Every name is checked: a wrong one is an error now, not hours later.
+
+        >>> Plan(suite="digits", models=("vanilla", "duq:2"), seeds=1).resolve().seeds_by_model
+        {'vanilla': 1, 'duq': 2}
+        """
+        from shiftprism.calibrators import CALIBRATORS
+        from shiftprism.corruptions import COMMON, CORRUPTIONS
+        from shiftprism.scores import SCORES
+
+        suite = self._resolve_suite()
+        preset = choice("preset", self.preset or {"digits": "smoke"}.get(suite, "laptop"), PRESETS)
+        plan = replace(
+            self,
+            suite=suite,
+            data="digits" if suite == "digits" else _absolute(self.data),
+            preset=preset,
+            backbone=self.backbone or _default_backbone(suite, preset),
+            runs=tuple("=".join(parse_run(text)) for text in self.runs),
+            scores=_check_names("scores", self.scores, SCORES) or tuple(SCORES),
+            calibrators=_check_names("calibrators", self.calibrators, CALIBRATORS) or tuple(CALIBRATORS),
+            corruptions=_check_names("corruptions", self.corruptions, CORRUPTIONS) or tuple(COMMON),
+            far=_absolute(self.far),
+            root=_absolute(self.root),
+            settings=({"held_out": 0.2} if suite == "digits" else {}) | dict(self.settings),
+        )
+        plan = replace(plan, models=_resolve_models(plan))
+        plan._check_numbers()
+        return plan
+
+    def _resolve_suite(self) -> str:
+        suite = self.suite or "own"
+        if suite == "own" and not self.data:
+            raise wrong("suite", f"one of {', '.join(SUITES)}", "nothing", "or give your own images as data")
+        if suite == "digits" and self.data not in ("", "digits"):
+            raise wrong("data", "left out with the suite digits", self.data, "leave the suite out for your own data")
+        if suite == "paper" and self.data:
+            choice("data", self.data, _PAPER_DATA)
+        return suite if suite == "own" else choice("suite", suite, SUITES)
+
+    def _check_numbers(self) -> None:
+        if self.runs and len(self.data_sets) > 1:
+            raise wrong("data", "given with runs", "none", f"say which it is: {', '.join(self.data_sets)}")
+        for name in ("images", "corrupted_images"):
+            count = getattr(self, name)
+            if count < 0 or 0 < count < 10:
+                raise wrong(name, "0 for all, or at least 10", count, "a few hundred give an AUROC to a few per cent")
+        for name in self.seeds_by_model:
+            self.training(name, 0)  # wrong settings are refused now
 
 
-def _flat(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """With each setting of training beside the rest, so that a difference is told by its own name."""
+def _resolve_models(plan: Plan) -> tuple[str, ...]:
+    """The models with the seeds of each. Without any, all that the backbone has a variant for, or none beside runs."""
+    from shiftprism.backbones import BACKBONES
+
+    choice("backbone", plan.backbone, BACKBONES)
+    fitting = [name for name in MODELS if plan.backbone + MODELS[name].variant in BACKBONES]
+    if not plan.models and not plan.runs:
+        plan = replace(plan, models=tuple(fitting))
+    seeds = plan.seeds_by_model
+    for name in seeds:
+        if name not in fitting:
+            variant = MODELS[name].variant
+            others = ", ".join(other for other in BACKBONES if other + variant in BACKBONES)
+            got = f"{name}, which needs the backbone {plan.backbone}{variant}"
+            expected = f"models that {plan.backbone} has a backbone for"
+            raise wrong("models", expected, got, f"leave it out, or choose one of {others}")
+    if "ensemble" in seeds and "vanilla" not in seeds:
+        raise wrong("models", "with vanilla where there is an ensemble", "none", "add vanilla: they are its members")
+    return tuple(f"{name}:{count}" for name, count in seeds.items())
+
+
+def _default_backbone(suite: str, preset: str) -> str:
+    if suite == "digits":
+        return "digits"
+    return "wrn-28-10" if preset == "paper" else "fast"
+
+
+def _flatten(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """With each setting of training beside the rest, so that a difference is reported by its own name."""
     return {**{name: value for name, value in plan.items() if name != "settings"}, **plan.get("settings", {})}
 
 
-def make_plan(
-    suite: str | None = None,
-    data: str | None = None,
-    *,
-    models: Sequence[str] | None = None,
-    seeds: int | None = None,
-    runs: Sequence[str] = (),
-    held_out: float = 0.0,
-    scores: Sequence[str] | None = None,
-    calibrators: Sequence[str] | None = None,
-    corruptions: Sequence[str] | None = None,
-    images: int = 0,
-    corrupted_images: int = 0,
-    backbone: str | None = None,
-    preset: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-    hold_out: Sequence[str] = (),
-    far: str | None = None,
-    size: int = 0,
-    root: str | Path | None = None,
-) -> Plan:
-    """A plan from words, each looked at here: a wrong one is an error now and not hours later.
-
-    `suite` is "digits" or "paper", or `data` names a user's own. `models` are names of `MODELS`, "duq:2" for two seeds;
-    `seeds` those of every model that does not say; without it three for the paper's four heads, one for the others.
-    `runs` are "model=FOLDER" or FOLDER. `images` are the most of any shifted set, `corrupted_images` of a corrupted
-    one: there are 75 of these on CIFAR, and a few of the others.
-
-    >>> make_plan("digits", models=["vanilla", "duq:2"], seeds=1).models
-    {'vanilla': 1, 'duq': 2}
-    """
-    from shiftprism.backbones import BACKBONES
-    from shiftprism.calibrators import CALIBRATORS
-    from shiftprism.corruptions import COMMON, CORRUPTIONS
-    from shiftprism.scores import SCORES
-
-    if suite is None and data is None:
-        raise wrong("suite", f"one of {', '.join(SUITES)}", "nothing", "or give your own images as data")
-    if suite == "digits" and data not in (None, "digits"):
-        raise wrong("data", "left out with the suite digits", data, "leave the suite out for your own data")
-    if suite == "paper" and data is not None:
-        choice("data", data, _PAPER_DATA)
-    known_suite = "own" if suite is None else choice("suite", suite, SUITES)
-    preset = preset or {"digits": "smoke"}.get(known_suite, "laptop")
-    choice("preset", preset, PRESETS)
-    fallback = "wrn-28-10" if preset == "paper" else "fast"
-    backbone = choice("backbone", backbone or ("digits" if known_suite == "digits" else fallback), BACKBONES)
-    given = tuple(_named_run(text) for text in runs)
-    usual = [name for name in MODELS if backbone + MODELS[name].variant in BACKBONES]
-    counted = _seeds(([] if given else usual) if models is None else models, seeds)
-    for name in counted:
-        if backbone + MODELS[name].variant not in BACKBONES:
-            variant = MODELS[name].variant
-            known = ", ".join(other for other in BACKBONES if other + variant in BACKBONES)
-            got = f"{name}, which needs the backbone {backbone}{variant}"
-            raise wrong("models", f"ones that {backbone} has a backbone for", got, f"leave it out, or take {known}")
-    if "ensemble" in counted and "vanilla" not in counted:
-        raise wrong("models", "with vanilla where there is an ensemble", "none", "add vanilla: they are its members")
-    own = {"held_out": 0.2} if known_suite == "digits" else {}
-    names = _PAPER_DATA if data is None else (_absolute(data),)
-    plan = Plan(
-        known_suite,
-        ("digits",) if known_suite == "digits" else names,
-        counted,
-        backbone,
-        preset,
-        own | dict(settings or {}),
-        given,
-        _chosen("scores", scores, SCORES, list(SCORES)),
-        _chosen("calibrators", calibrators, CALIBRATORS, list(CALIBRATORS)),
-        _chosen("corruptions", corruptions, CORRUPTIONS, COMMON),
-        images,
-        corrupted_images,
-        tuple(hold_out),
-        "" if far is None else _absolute(far),
-        size,
-        held_out,
-        "" if root is None else _absolute(root),
-    )
-    if given and len(plan.data) > 1:
-        raise wrong("data", "given where runs are", "none", f"say which it is: {', '.join(plan.data)}")
-    for name, most in (("images", images), ("corrupted_images", corrupted_images)):
-        if most < 0 or 0 < most < 10:
-            raise wrong(name, "0 for all, or at least 10", most, "a few hundred give an AUROC to a few per cent")
-    for name in counted:
-        plan.training(name, 0)  # wrong settings are refused now
-    return plan
+def _absolute(path: str) -> str:
+    """The full path of what exists: a cell may run in another folder, or on another machine."""
+    return str(Path(path).resolve()) if path and Path(path).exists() else path
 
 
-def _seeds(models: Sequence[str], seeds: int | None) -> dict[str, int]:
-    """How many seeds each model has: what it says itself, or `seeds`, or the usual number; an ensemble is one."""
-    found = {}
-    for text in models:
-        name, _, count = text.partition(":")
-        choice("models", name, MODELS)
-        if count and not (count.isdigit() and int(count)):
-            raise wrong("models", "names, or name:seeds", text, "write duq:2 for two seeds of duq")
-        usual = seeds or (3 if name in HEADS_COMPARED else 1)
-        found[name] = 1 if name == "ensemble" else int(count or usual)
-    return found
+def _check_names(argument: str, names: Sequence[str], known: Any) -> tuple[str, ...]:
+    return tuple(choice(argument, name, known) for name in names)
 
 
-def _absolute(path: str | Path) -> str:
-    """What exists as a path, in full: a cell may run in another folder, or on another machine."""
-    return str(Path(path).resolve()) if Path(path).exists() else str(path)
-
-
-def _chosen(argument: str, names: Sequence[str] | None, known: Any, usual: Sequence[str]) -> tuple[str, ...]:
-    return tuple(usual) if names is None else tuple(choice(argument, name, known) for name in names)
-
-
-def _named_run(text: str) -> tuple[str, str]:
+def parse_run(text: str) -> tuple[str, str]:
+    """Name and folder of NAME=FOLDER or FOLDER; the folder must hold a model."""
     name, equals, folder = text.partition("=")
     path = Path(folder if equals else text)
     if not (path / "model.json").is_file():
         advice = "name a folder that `shiftprism train` finished or Classifier.save wrote"
         raise wrong("runs", "folders of trained models", f"{path} without model.json", advice)
     return (name if equals else path.resolve().name), str(path.resolve())
-
-
-class Cell(NamedTuple):
-    """One model of one seed on one data set: what is trained, forwarded and measured by itself."""
-
-    plan: Plan
-    out: str
-    data: str
-    model: str
-    seed: int
-    run: str = ""
-    """The folder of a given run; empty for one that is trained here."""
-
-    @property
-    def key(self) -> str:
-        """The name of its folder."""
-        return f"{slug(Path(self.data).name)}-{slug(self.model)}-{self.seed}"
-
-    @property
-    def folder(self) -> Path:
-        """Where all of it is."""
-        return Path(self.out) / "cells" / self.key
-
-
-def slug(name: str) -> str:
-    """A name as files and folders may have it.
-
-    >>> slug("unseen digits")
-    'unseen-digits'
-    """
-    return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
-
-
-def file_name(shift: str, severity: int) -> str:
-    """Of what is stored about one set."""
-    return f"{slug(shift)}-{severity}.safetensors"
-
-
-def cells(plan: Plan, out: Path) -> list[Cell]:
-    """All cells: what stands by itself first, ensembles last."""
-    found = []
-    for data in plan.data:
-        found.append(Cell(plan, str(out), data, "pixels", 0))
-        found += [
-            Cell(plan, str(out), data, name, seed) for name, count in plan.models.items() for seed in range(count)
-        ]
-        numbers = Counter[str]()
-        for name, folder in plan.runs:
-            config = Path(folder) / "config.toml"
-            seed = int(read_settings(config)["seed"]) if config.exists() else numbers[name]
-            numbers[name] += 1
-            found.append(Cell(plan, str(out), data, name, seed, folder))
-    keys = Counter(cell.key for cell in found)
-    if twice := [key for key, count in keys.items() if count > 1]:
-        raise wrong("runs", "different models or seeds", f"{', '.join(twice)} twice", "give each its name: name=FOLDER")
-    return sorted(found, key=lambda cell: cell.model == "ensemble")

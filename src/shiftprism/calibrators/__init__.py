@@ -1,21 +1,20 @@
-"""Outputs in, calibrated logits out: fitted on validation data, with a report of the fit.
+"""Outputs in, calibrated logits out: fitted to validation data, with a report of the fit.
 
-A fit never ends worse than it began on its own data, and parameters that must be positive are so by construction.
-Where `keeps_predictions` is true, the class predicted keeps the largest logit.
+A fit is never worse than the model's own logits on the data it was fitted to. Where `keeps_predictions` is true, the
+predicted class keeps the largest logit.
 """
 
-from pathlib import Path
-
-from shiftprism.calibrators._calibrator import Calibrator, Report
-from shiftprism.calibrators._path import PAPER, Penalty
-from shiftprism.calibrators._store import load_as
-from shiftprism.calibrators.affine import Dirichlet, Matrix, Vector
-from shiftprism.calibrators.alpha_beta import AlphaBeta
-from shiftprism.calibrators.exponential import ExponentialMap
-from shiftprism.calibrators.monotone import Monotone
-from shiftprism.calibrators.protocol import Line, cross_validate, paper_table
-from shiftprism.calibrators.temperature import Temperature
-from shiftprism.calibrators.top_label import Histogram, Isotonic
+from shiftprism.calibrators._affine import Dirichlet, Matrix, Vector
+from shiftprism.calibrators._alpha_beta import AlphaBeta
+from shiftprism.calibrators._calibrator import Calibrator, Report, as_outputs
+from shiftprism.calibrators._exponential_map import ExponentialMap
+from shiftprism.calibrators._monotone import Monotone
+from shiftprism.calibrators._penalty import PAPER, Penalty
+from shiftprism.calibrators._protocols import Fit, Line, cross_validate, paper_table
+from shiftprism.calibrators._registry import CALIBRATORS, describe_calibrators
+from shiftprism.calibrators._store import load
+from shiftprism.calibrators._temperature import Temperature
+from shiftprism.calibrators._top_label import Histogram, Isotonic
 
 __all__ = [
     "CALIBRATORS",
@@ -24,6 +23,7 @@ __all__ = [
     "Calibrator",
     "Dirichlet",
     "ExponentialMap",
+    "Fit",
     "Histogram",
     "Isotonic",
     "Line",
@@ -33,27 +33,9 @@ __all__ = [
     "Report",
     "Temperature",
     "Vector",
+    "as_outputs",
     "cross_validate",
+    "describe_calibrators",
     "load",
     "paper_table",
 ]
-
-CALIBRATORS: dict[str, type[Calibrator]] = {
-    "temperature": Temperature,
-    "vector": Vector,
-    "matrix": Matrix,
-    "dirichlet": Dirichlet,
-    "alpha-beta": AlphaBeta,
-    "exponential-map": ExponentialMap,
-    "monotone": Monotone,
-    "isotonic": Isotonic,
-    "histogram": Histogram,
-}
-
-
-def load(folder: str | Path, model: str | None = None) -> Calibrator:
-    """The calibrator that `Calibrator.save` wrote to `folder`; with `model`, only one fitted to that fingerprint.
-
-    Strict: a missing, extra or mis-shaped tensor is an error that names it. Nothing is unpickled.
-    """
-    return load_as({kind.__name__: kind for kind in CALIBRATORS.values()}, folder, model)

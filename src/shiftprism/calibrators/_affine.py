@@ -1,147 +1,257 @@
-"""Softmax regression of labels on logits, the convex problem behind Vector, Matrix and Dirichlet."""
+"""Vector, matrix and Dirichlet scaling: an affine map of the logits, held to the best temperature."""
 
-from typing import Any
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from shiftprism._checks import Floats, Integers
-from shiftprism.calibrators._descent import GAP, Descent, Solve, descend, factored
+from shiftprism._checks import Floats, Integers, choice, wrong
+from shiftprism.calibrators._calibrator import UNFITTED, Calibrator, Candidate, FitData, Report
+from shiftprism.calibrators._descent import GAP, Descent, cholesky_solver, descend
+from shiftprism.calibrators._paper_schedule import NOTE, train_linear
+from shiftprism.calibrators._penalty import PAPER, Choice, Penalty, choose_penalty, identity
+from shiftprism.calibrators._scaled_loss import ScaledLoss, cache_slices
+from shiftprism.calibrators._softmax_regression import (
+    DENSE,
+    FLOAT32_GAP,
+    SoftmaxRegression,
+    diagonal_hessian,
+    softmax_in_place,
+)
+from shiftprism.calibrators._temperature import FEWEST, optimal_temperature, why_keep_temperature
+from shiftprism.outputs import Outputs
 
-DENSE = 20
-"""Up to this many classes the whole Hessian of a matrix, (K² + K)², is cheap enough to begin with."""
+Method = Literal["lbfgs", "sgd"]
+Search = Literal["odir", "shrink"]
 
-ROUGH_GAP = 1e-7
-"""How near a minimum a search can come on losses computed in float32; nearer, it would follow rounding."""
+_PRIOR = 72.0
+"""A scale or intercept of Vector costs its square / (72 N): a Gaussian of deviation 6 about the temperature. It keeps
+the intercept of a class that never occurs finite and moves the NLL of well-posed fits by about 1e-7."""
 
 
-class Affine:
-    """The mean NLL of θ [z, 1] and its derivatives, for inputs z (N, K) and θ = [W, b] (K, K + 1).
+class _Affine(Calibrator, ABC):
+    """A weight, (K,) or (K, K), and a bias (K,)."""
 
-    With many classes the two matrix products of an evaluation are nearly all of its time: they are done in float32, and
-    the sums over samples in float64. The loss is then right to about 1e-8.
+    includes_temperature = True
+    weight: Tensor
+    bias: Tensor
+    _weight_dimensions: ClassVar[int]
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor, *, unchanged: bool | Tensor = False, report: Report = UNFITTED
+    ) -> None:
+        if bias.ndim != 1 or weight.shape != (len(bias),) * self._weight_dimensions:
+            shape = "(K,)" if self._weight_dimensions == 1 else "(K, K)"
+            got = f"shapes {tuple(weight.shape)} and {tuple(bias.shape)}"
+            raise wrong("weight", f"of shape {shape}, with a bias of shape (K,)", got, "K is the number of classes")
+        super().__init__(report, unchanged, weight=weight, bias=bias)
+
+    @classmethod
+    def _of(cls, weight: Floats, bias: Floats) -> Calibrator:
+        return cls(torch.from_numpy(weight), torch.from_numpy(bias))
+
+    def _check_classes(self, outputs: Outputs) -> Tensor:
+        """The logits, if there are as many as the calibrator was fitted to."""
+        if len(self.bias) != outputs.K:
+            advice = "this calibrator was fitted to another model"
+            raise wrong("outputs", f"of {len(self.bias)} classes", outputs.K, advice)
+        return outputs.logits
+
+
+class Vector(_Affine):
+    """v ∘ z + b, a scale and an intercept for each class (Guo et al. 2017).
+
+    The fit minimises the cross entropy plus a weak prior about the best temperature, and starts there.
+
+    >>> outputs = Outputs.from_logits(torch.randn(400, 3))
+    >>> fitted = Vector.fit(outputs, torch.arange(400) % 3)
+    >>> fitted.report.converged and fitted.report.nll_after < fitted.report.nll_before
+    True
     """
 
-    def __init__(self, z: Floats, labels: Integers) -> None:
-        self.x = np.concatenate([z, np.ones((len(z), 1))], 1)
-        self._fast: Any = self.x if z.shape[1] <= DENSE else self.x.astype(np.float32)
-        self.labels = labels
-        self._rows = np.arange(len(z))
-        self._buffer = np.empty(z.shape, self._fast.dtype)  # asking for new memory costs as much as the exponentials
+    probabilities_suffice = True
+    _weight_dimensions: ClassVar[int] = 1
 
-    def rows(self, index: Integers) -> "Affine":
-        """The problem of some of the samples."""
-        return Affine(self.x[index, :-1], self.labels[index])
+    @classmethod
+    def _fit(cls, data: FitData) -> list[Candidate]:
+        best, classes = optimal_temperature(data.loss), data.outputs.K
+        scaled = cls._of(np.ones(classes) / best.temperature, np.zeros(classes))
+        if reason := why_keep_temperature(data.loss, max(FEWEST, classes)):
+            return [best.candidate(scaled, reason)]
+        found = _vector_minimum(data.logits / best.temperature, data.labels)
+        fitted = cls._of(found.point[:classes] / best.temperature, found.point[classes:])
+        return [Candidate(fitted, found.converged, best.iterations + found.iterations), best.candidate(scaled)]
 
-    def probabilities(self, theta: Floats) -> tuple[Any, float]:
-        """softmax(θ [z, 1]), (N, K), good until the next call, and the mean NLL."""
-        np.matmul(self._fast, theta.T.astype(self._fast.dtype), out=self._buffer)
-        return self._buffer, softmax_in_place(self._buffer, self._rows, self.labels)
-
-    def nll(self, theta: Floats) -> float:
-        """The mean NLL."""
-        return self.probabilities(theta)[1]
-
-    def curvature(self, theta: Floats) -> "Curvature":
-        """What the Hessian is like at θ, for any ridge; good for some of the samples, too."""
-        p = self.probabilities(theta)[0]
-        return Dense(p, self.x) if p.shape[1] <= DENSE else TwoLevel(p, self._fast)
-
-    def minimum(
-        self, centre: Floats, weights: Floats, start: Floats, curvature: "Curvature", gap: float = GAP
-    ) -> Descent:
-        """The θ that minimises NLL + Σ weights · (θ − centre)², flat."""
-        samples = len(self.x)
-
-        def objective(flat: Floats) -> tuple[float, Floats]:
-            theta = flat.reshape(centre.shape)
-            residual, loss = self.probabilities(theta)
-            residual[self._rows, self.labels] -= 1
-            away = theta - centre
-            gradient = (residual.T @ self._fast).astype(np.float64) / samples + 2 * weights * away
-            return loss + float((weights * away * away).sum()), gradient.ravel()
-
-        gap = gap if len(centre) <= DENSE else max(gap, ROUGH_GAP)
-        return descend(objective, start.ravel(), curvature.solve(2 * weights), gap)
+    def _calibrate(self, outputs: Outputs) -> Tensor:
+        z = self._check_classes(outputs)
+        return self.weight.to(z.dtype) * z + self.bias.to(z.dtype)
 
 
-def softmax_in_place(logits: Any, rows: Integers, labels: Integers) -> float:
-    """Turn logits (N, K) into probabilities and return the mean NLL of the labels."""
-    logits -= logits.max(1, keepdims=True)
-    picked = logits[rows, labels].mean(dtype=np.float64)
-    np.exp(logits, out=logits)
-    total = np.einsum("nk->n", logits)
-    logits /= total[:, None]
-    return float(np.log(total).mean(dtype=np.float64) - picked)
+class _Square(_Affine, ABC):
+    """W x + b, with x the logits or the log-probabilities."""
+
+    _weight_dimensions: ClassVar[int] = 2
+    _penalty: ClassVar[Search]
+
+    @staticmethod
+    @abstractmethod
+    def _inputs(logits: Tensor) -> Tensor:
+        """What the matrix multiplies, (N, K)."""
+
+    @staticmethod
+    @abstractmethod
+    def _rate(classes: int) -> float:
+        """The learning rate of the paper's schedule."""
+
+    @classmethod
+    def _fit(
+        cls,
+        data: FitData,
+        *,
+        penalty: Penalty | Search | None = None,
+        method: Method = "lbfgs",
+        folds: int = 5,
+        seed: int = 0,
+    ) -> list[Candidate]:
+        choice("method", method, ("lbfgs", "sgd"))
+        penalty = cls._penalty if penalty is None else penalty
+        if isinstance(penalty, Penalty):
+            penalty.check()
+        else:
+            choice("penalty", penalty, ("odir", "shrink"))
+        if not folds >= 2:
+            raise wrong("folds", "at least 2", folds, "5 is usual")
+        z, labels, classes = cls._inputs(data.outputs.logits).numpy(), data.labels, data.outputs.K
+        if method == "sgd":
+            return [cls._follow_paper(z, labels, seed)]
+        loss = ScaledLoss(z, labels)
+        best = optimal_temperature(loss)
+        scaled = cls._of(np.eye(classes) / best.temperature, np.zeros(classes))
+        if reason := why_keep_temperature(loss, max(FEWEST, classes)):
+            return [best.candidate(scaled, reason)]
+        problem = SoftmaxRegression(z / best.temperature, labels)
+        chosen = (
+            Choice(penalty, 0)
+            if isinstance(penalty, Penalty)
+            else choose_penalty(problem, best.temperature, penalty == "shrink", folds, seed)
+        )
+        iterations = best.iterations + chosen.iterations
+        if chosen.penalty is None:
+            best = best._replace(iterations=iterations)
+            return [best.candidate(scaled, f"{penalty} was no better on {folds} folds")]
+        start = identity(classes)
+        weights = chosen.penalty.weights(classes, best.temperature)
+        found = problem.minimum(start, weights, start, problem.curvature(start))
+        theta = found.point.reshape(classes, classes + 1)
+        fitted = cls._of(theta[:, :classes] / best.temperature, theta[:, classes])
+        iterations += found.iterations
+        return [Candidate(fitted, found.converged, iterations, chosen.note), best.candidate(scaled)]
+
+    @classmethod
+    def _follow_paper(cls, z: Floats, labels: Integers, seed: int) -> Candidate:
+        """A fresh linear layer (not the identity); the norms of ODIR's parts are weighed with 1e-7 (not squared)."""
+        classes = z.shape[1]
+        x, targets = torch.from_numpy(z).float(), torch.from_numpy(labels)
+        off = ~torch.eye(classes, dtype=torch.bool)
+
+        def loss(layer: nn.Linear, index: Tensor) -> Tensor:
+            norms = layer.weight[off].norm() / max(classes * (classes - 1), 1) + layer.bias.norm() / classes
+            total: Tensor = F.cross_entropy(layer(x[index]), targets[index]) + PAPER.off_diagonal * norms
+            return total
+
+        weight, bias, steps = train_linear((classes, classes), loss, len(x), rate=cls._rate(classes), seed=seed)
+        return Candidate(cls._of(weight, bias), True, steps, NOTE)
+
+    def _calibrate(self, outputs: Outputs) -> Tensor:
+        z = self._inputs(self._check_classes(outputs))
+        return F.linear(z, self.weight.to(z.dtype), self.bias.to(z.dtype))
 
 
-class Dense:
-    """The Hessian itself, (K (K + 1))² numbers."""
+class Matrix(_Square):
+    """W z + b, held to the best temperature as strongly as held-out data ask for (Guo et al. 2017).
 
-    def __init__(self, p: Floats, x: Floats) -> None:
-        self.hessian = _dense(p, x)
+    `fit` minimises cross entropy + penalty, from the best temperature. Its options:
+    - `penalty="shrink"` holds diagonal, rest and intercept to the temperature, `"odir"` all but the diagonal; the
+      strength is that of the least held-out NLL on `folds` folds. A `Penalty` is taken as it is, such as `PAPER`;
+    - `method="sgd"` is the paper's schedule, with rate 0.1, in place of `"lbfgs"`;
+    - `seed` draws the folds, or the layer and the batches of `"sgd"`.
 
-    def solve(self, ridge: Floats) -> Solve:
-        """(H + ridge)⁻¹ g."""
-        return factored(self.hessian + np.diag(ridge.ravel()))
-
-
-def _dense(p: Floats, x: Floats) -> Floats:
-    """Of the mean NLL: mean (diag p − p pᵀ) ⊗ x xᵀ."""
-    samples, classes = p.shape
-    width = x.shape[1]
-    left, right = np.triu_indices(classes)
-    above, below = np.triu_indices(width)
-    weights = p[:, left] * ((left == right) - p[:, right])
-    blocks = weights.T @ (x[:, above] * x[:, below]) / samples
-    whole = np.empty((classes, classes, width, width))
-    whole[left[:, None], right[:, None], above, below] = blocks
-    whole[left[:, None], right[:, None], below, above] = blocks
-    whole[right, left] = whole[left, right]
-    return whole.transpose(0, 2, 1, 3).reshape(classes * width, classes * width)
-
-
-def diagonal_hessian(p: Any, z: Any) -> Floats:
-    """The Hessian of the mean NLL in (diag W, b), (2K, 2K)."""
-    samples, classes = p.shape
-    both = np.concatenate([p * z, p], 1)
-    whole = -(both.T @ both) / samples
-    own = np.arange(classes)
-    first, second = np.einsum("nk->k", both[:, :classes]), np.einsum("nk,nk->k", both[:, :classes], z)
-    whole[own, own] += second / samples
-    whole[own, own + classes] += first / samples
-    whole[own + classes, own] += first / samples
-    whole[own + classes, own + classes] += p.sum(0) / samples
-    return np.asarray(whole, dtype=np.float64)
-
-
-class TwoLevel:
-    """For many classes: the inverse of mean (diag p − p pᵀ) ⊗ mean x xᵀ + λ, plus the exact one of the diagonal block.
-
-    The first takes two eigen-decompositions; the second is for diagonal and intercept, which are penalised less.
+    >>> outputs = Outputs.from_logits(torch.randn(400, 3))
+    >>> fitted = Matrix.fit(outputs, torch.arange(400) % 3, penalty=PAPER)
+    >>> fitted.report.converged and fitted.report.nll_after < fitted.report.nll_before
+    True
     """
 
-    def __init__(self, p: Any, x: Any) -> None:
-        samples, classes = p.shape
-        self.block = diagonal_hessian(p, x[:, :classes])
-        self.among, self.turn = np.linalg.eigh((np.diag(p.mean(0)) - (p.T @ p) / samples).astype(np.float64))
-        self.inputs, self.other = np.linalg.eigh(((x.T @ x) / samples).astype(np.float64))
+    _penalty: ClassVar[Search] = "shrink"
 
-    def solve(self, ridge: Floats) -> Solve:
-        """An approximation of (H + ridge)⁻¹ g."""
-        classes, turn, other = len(ridge), self.turn, self.other
-        own = np.arange(classes)
-        inner = factored(self.block + np.diag(np.concatenate([ridge[own, own], ridge[:, -1]])))
-        scale = 1 / (np.maximum(self.among, 0)[:, None] * np.maximum(self.inputs, 0) + float(ridge[0, 1]) + 1e-12)
+    @staticmethod
+    def _inputs(logits: Tensor) -> Tensor:
+        return logits
 
-        def solve(gradient: Floats) -> Floats:
-            given = gradient.reshape(classes, classes + 1)
-            result = turn @ ((turn.T @ given @ other) * scale) @ other.T
-            direct = inner(np.concatenate([given[own, own], given[:, -1]]))
-            result[own, own] += direct[:classes]
-            result[:, -1] += direct[classes:]
-            return np.asarray(result.ravel())
-
-        return solve
+    @staticmethod
+    def _rate(classes: int) -> float:
+        return 0.1
 
 
-Curvature = Dense | TwoLevel
+class Dirichlet(_Square):
+    """W log_softmax(z) + b, off-diagonal and intercept penalised: ODIR (Kull et al. 2019).
+
+    `fit` takes the options of `Matrix`, with `penalty="odir"` as the default. The rate of `method="sgd"` is 0.01, and
+    0.005 for more than 10 classes.
+
+    >>> outputs = Outputs.from_logits(torch.randn(400, 3))
+    >>> fitted = Dirichlet.fit(outputs, torch.arange(400) % 3, penalty=PAPER)
+    >>> fitted.report.converged and fitted.report.nll_after < fitted.report.nll_before
+    True
+    """
+
+    probabilities_suffice = True
+    _penalty: ClassVar[Search] = "odir"
+
+    @staticmethod
+    def _inputs(logits: Tensor) -> Tensor:
+        return F.log_softmax(logits, 1)
+
+    @staticmethod
+    def _rate(classes: int) -> float:
+        return 0.01 if classes <= 10 else 0.005
+
+
+def _vector_minimum(z: Floats, labels: Integers) -> Descent:
+    """Scales and intercepts (2K,) of logits in units of T*: the least NLL + prior."""
+    samples, classes = z.shape
+    rows = np.arange(samples)
+    centre = np.concatenate([np.ones(classes), np.zeros(classes)])
+    weight = 1 / (_PRIOR * samples)
+    fast = z if classes <= DENSE else z.astype(np.float32)
+    p = np.empty_like(fast)
+    slices = cache_slices(samples, classes)
+
+    def objective(point: Floats) -> tuple[float, Floats]:
+        """Loss and gradient; p is left holding probabilities minus the one-hot labels."""
+        factor, bias = point.astype(fast.dtype).reshape(2, classes)
+        loss, slopes = 0.0, np.zeros((2, classes))
+        for part in slices:
+            q, x, y = p[part], fast[part], labels[part]
+            np.multiply(x, factor, out=q)
+            np.add(q, bias, out=q)
+            loss += softmax_in_place(q, rows[: len(q)], y) * len(q)
+            q[rows[: len(q)], y] -= 1
+            slopes += np.einsum("nk,nk->k", q, x), np.einsum("nk->k", q)
+        away = point - centre
+        return loss / samples + weight * float(away @ away), slopes.ravel() / samples + 2 * weight * away
+
+    found = Descent(centre, np.inf, False, 0)
+    for _ in range(20):  # the Hessian is cheap here, so it is computed again every six steps
+        objective(found.point)
+        p[rows, labels] += 1
+        hessian = diagonal_hessian(p, fast) + 2 * weight * np.eye(2 * classes)
+        gap = GAP if classes <= DENSE else FLOAT32_GAP
+        part = descend(objective, found.point, cholesky_solver(hessian), gap, most=6)
+        found = part._replace(iterations=found.iterations + part.iterations)
+        if found.converged:
+            break
+    return found

@@ -1,24 +1,29 @@
-"""What every calibrator is: a fitted, immutable module from Outputs to logits, with a report of its fit."""
+"""The contract of a calibrator, written once: `fit` checks the data, calls the method's own fit, and falls back."""
 
-import json
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from shiftprism._checks import Floats, Integers, classes, matrix, wrong
-from shiftprism._files import replacing, write_text
+from shiftprism._files import WEIGHTS, write_json, write_tensors
+from shiftprism.calibrators._scaled_loss import ScaledLoss, mean_nll
 from shiftprism.outputs import Outputs
 
-FORMAT = "shiftprism-calibrator-1"
-FEWEST = 50
-"""With fewer samples than this a fit of many parameters cannot be judged, and the temperature is taken."""
+FORMAT = "shiftprism-calibrator-2"
+ABOUT = "calibrator.json"
+OLD_WEIGHTS = "calibrator.safetensors"
+"""Where format 1 kept the tensors."""
+Kept = Literal["fit", "temperature", "logits"]
 _SMALLEST = float(np.finfo(np.float64).tiny)
+_KEPT = {"fit": "", "temperature": "kept the temperature", "logits": "kept the model's own logits"}
+AnyCalibrator = TypeVar("AnyCalibrator", bound="Calibrator")
 
 
 class Report(NamedTuple):
@@ -29,36 +34,99 @@ class Report(NamedTuple):
     nll_before: float
     nll_after: float
     note: str = ""
-    """What a reader should know, such as a fall-back that was taken; empty when all went as asked."""
+    """What a reader should know, such as why a fall-back was taken; empty when there is nothing to say."""
+    kept: Kept = "fit"
+    """What the calibrator applies: the method's own fit, or the best temperature or the model's own logits instead."""
+    all_right: bool = False
+    """Whether every prediction on the fit set was right, so that the cross entropy has no optimum."""
 
 
 UNFITTED = Report(True, 0, float("nan"), float("nan"), "made from given parameters")
 
 
-class Calibrator(nn.Module, ABC):
-    """Outputs in, calibrated logits (N, K) out. The constructor takes the buffers by name, the settings, the report."""
+class Candidate(NamedTuple):
+    """What a method's own fit hands to `Calibrator.fit`."""
 
-    keeps_predictions: ClassVar[bool] = True
-    """Whether the class predicted before still has the largest logit after, always."""
+    calibrator: "Calibrator"
+    converged: bool
+    iterations: int
+    note: str = ""
+    kept: Kept = "fit"
+
+
+class Calibrator(nn.Module, ABC):
+    """Outputs in, calibrated logits (N, K) out.
+
+    A method writes its constructor (parameters by name, then `unchanged` and `report`), `_fit` and `_calibrate`, and it
+    marks which of the following laws it obeys. The law suite in `tests/test_calibrators.py` tests what is marked.
+    """
+
+    keeps_predictions: ClassVar[bool] = False
+    """Law: the predicted class keeps the largest logit (rounding may tie, never reverse)."""
+    includes_temperature: ClassVar[bool] = False
+    """Two laws of temperature-like methods, which can express logits / T for any T: a fit recovers the temperature that
+    labels were drawn with, and where every prediction is right it ends at an NLL of 1/(N + 2)."""
+    probabilities_suffice: ClassVar[bool] = False
+    """Law: a fit to probabilities equals one to their logits. False where a shift of all logits of an input matters."""
+    needs_norms: ClassVar[bool] = False
+    """Whether it reads |f|, so that bare logits or probabilities are refused."""
     settings: ClassVar[tuple[str, ...]] = ()
     """Names of constructor arguments that are words, not tensors; they are attributes as well."""
+    unchanged: Tensor
     report: Report
+
+    def __init__(self, report: Report, unchanged: bool | Tensor, **parameters: float | Tensor) -> None:
+        """Keep the parameters as buffers in float32. `unchanged` gives back the model's own logits."""
+        super().__init__()
+        for name, value in parameters.items():
+            self.register_buffer(name, torch.as_tensor(value).detach().float().clone())
+        self.register_buffer("unchanged", torch.tensor(bool(unchanged)))
+        self.report = report
 
     @classmethod
     @abstractmethod
+    def _fit(cls, data: "FitData", *_: Any, **options: Any) -> list[Candidate]:
+        """The method's own fit, the preferred candidate first. Options are keywords with defaults."""
+
+    @abstractmethod
+    def _calibrate(self, outputs: Outputs) -> Tensor:
+        """Calibrated logits (N, K), in the dtype of the Outputs."""
+
+    @classmethod
     def fit(
-        cls,
+        cls: type[AnyCalibrator],
         outputs: Outputs | None = None,
         labels: ArrayLike | None = None,
         *,
         logits: ArrayLike | None = None,
         probabilities: ArrayLike | None = None,
-    ) -> "Calibrator":
-        """Fitted to Outputs, or to bare `logits=` or `probabilities=` (N, K), with `labels` (N,)."""
+        **options: Any,
+    ) -> AnyCalibrator:
+        """Fit to Outputs, or to bare `logits=` or `probabilities=` (N, K), with `labels` (N,).
 
-    @abstractmethod
+        The `options` are those of the method; its class lists them. Never worse than the model's own logits on the data
+        of the fit: of the candidates the first is taken whose NLL no later one beats, and the last are these logits.
+        """
+        data = check_fit_data(as_outputs(outputs, logits, probabilities), labels)
+        candidates = cls._fit(data, **options)
+        before = after = data.loss(1.0)[0]
+        chosen = candidates[0]._replace(kept="logits", note="the fit was worse")
+        for candidate in reversed(candidates):
+            with np.errstate(invalid="ignore"):  # a search that diverged gives infinite logits, and a NaN here
+                loss = mean_nll(candidate.calibrator(data.outputs).numpy(), data.labels)
+            if loss <= after:  # never true of NaN
+                chosen, after = candidate, loss
+        fitted, converged, _, note, kept = chosen
+        assert isinstance(fitted, cls)
+        fitted.unchanged.fill_(kept == "logits")
+        note = ": ".join(filter(None, (_KEPT[kept], note)))
+        spent = candidates[0].iterations
+        fitted.report = Report(converged, spent, before, after, note, kept, data.loss.all_right)
+        return fitted
+
     def forward(self, outputs: Outputs) -> Tensor:
         """Calibrated logits (N, K), in the dtype of the Outputs."""
+        return torch.where(self.unchanged, outputs.logits, self._calibrate(outputs))
 
     def probabilities(
         self,
@@ -67,42 +135,32 @@ class Calibrator(nn.Module, ABC):
         logits: ArrayLike | None = None,
         probabilities: ArrayLike | None = None,
     ) -> Tensor:
-        """Calibrated probabilities (N, K) in float64, from whatever a fit takes."""
-        device = next(self.buffers()).device
+        """Calibrated probabilities (N, K) in float64, from anything that `fit` takes."""
         with torch.no_grad():
-            calibrated: Tensor = self(given(outputs, logits, probabilities).to(device))
+            calibrated: Tensor = self(as_outputs(outputs, logits, probabilities).to(self.unchanged.device))
             return torch.softmax(calibrated.double(), 1)
 
     def save(self, folder: str | Path, model: str = "") -> None:
-        """Write `calibrator.safetensors`, then `calibrator.json`: a folder that has the second is whole.
+        """Write `weights.safetensors`, then `calibrator.json`: a folder that has the second is whole.
 
         `model` may carry the fingerprint of the classifier it was fitted to; `load` can demand it.
         """
         folder = Path(folder)
-        with replacing(folder / "calibrator.safetensors") as beside:
-            save_file({name: tensor.contiguous() for name, tensor in self.state_dict().items()}, beside)
+        write_tensors(folder / WEIGHTS, self.state_dict(), {"format": FORMAT})
+        report = {name: None if value != value else value for name, value in self.report._asdict().items()}
         about = {
             "format": FORMAT,
             "kind": type(self).__name__,
             "settings": {name: getattr(self, name) for name in self.settings},
-            "report": {name: _plain(value) for name, value in self.report._asdict().items()},
+            "report": report,  # JSON has no NaN
             "model": model,
         }
-        write_text(folder / "calibrator.json", json.dumps(about, indent=2) + "\n")
-
-    def _hold(self, report: Report, **tensors: Tensor) -> None:
-        """Register every tensor as a buffer in float32 (flags as they are) and keep the report."""
-        for name, tensor in tensors.items():
-            found = tensor.detach()
-            self.register_buffer(name, found.clone() if found.dtype == torch.bool else found.float().clone())
-        self.report = report
+        write_json(folder / ABOUT, about)
+        (folder / OLD_WEIGHTS).unlink(missing_ok=True)
 
 
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and value != value else value  # JSON has no NaN
-
-
-class FitData(NamedTuple):
+@dataclass(frozen=True)
+class FitData:
     """What a fit works with: everything finite, on the CPU and in float64."""
 
     outputs: Outputs
@@ -110,38 +168,43 @@ class FitData(NamedTuple):
 
     @property
     def logits(self) -> Floats:
-        """(N, K)."""
+        """(N, K): what the model predicts with."""
         return np.asarray(self.outputs.logits.numpy())
 
     @property
     def raw(self) -> Floats:
-        """(N, K)."""
+        """(N, K): the linear layer's own output."""
         return np.asarray(self.outputs.raw.numpy())
 
+    @cached_property
+    def loss(self) -> ScaledLoss:
+        """The cross entropy of the model's own logits."""
+        return ScaledLoss(self.logits, self.labels)
 
-def fit_data(
-    outputs: Outputs | None,
-    labels: ArrayLike | None,
-    logits: ArrayLike | None = None,
-    probabilities: ArrayLike | None = None,
-) -> FitData:
-    """The public door of every fit: what was given, checked."""
-    found = given(outputs, logits, probabilities)
+
+def check_fit_data(outputs: Outputs, labels: ArrayLike | None) -> FitData:
+    """The data of a fit, or an error that says what is wrong with them."""
     if labels is None:
         raise wrong("labels", "given", "None", "calibration needs labelled validation data")
-    if found.N == 0:
+    if outputs.N == 0:
         raise wrong("outputs", "non-empty", "no rows", "calibration needs labelled validation data")
-    double = Outputs(*(field.detach().to("cpu", torch.float64) for field in found)).check()
-    return FitData(double, classes("labels", labels, found.N, found.K))
+    double = Outputs(*(field.detach().to("cpu", torch.float64) for field in outputs)).check()
+    return FitData(double, classes("labels", labels, outputs.N, outputs.K))
 
 
-def given(outputs: Outputs | None, logits: ArrayLike | None = None, probabilities: ArrayLike | None = None) -> Outputs:
-    """Outputs from the one of the three that was given; bare arrays are never guessed to be one or the other."""
-    named = {"outputs": outputs, "logits": logits, "probabilities": probabilities}
-    got = [name for name, value in named.items() if value is not None]
-    if len(got) != 1:
+def as_outputs(
+    outputs: Outputs | None = None, logits: ArrayLike | None = None, probabilities: ArrayLike | None = None
+) -> Outputs:
+    """Outputs from exactly one of the three. Whether a bare array holds logits or probabilities is never guessed.
+
+    >>> as_outputs(logits=[[1.0, 2.0], [3.0, 4.0]])
+    Outputs(N=2, D=0, K=2)
+    """
+    arguments = {"outputs": outputs, "logits": logits, "probabilities": probabilities}
+    given = [name for name, value in arguments.items() if value is not None]
+    if len(given) != 1:
         advice = "pass an Outputs, or name what the array holds: logits=… or probabilities=…"
-        raise wrong("outputs", "the only one given of " + ", ".join(named), ", ".join(got) or "none", advice)
+        raise wrong("outputs", "the only one given of " + ", ".join(arguments), ", ".join(given) or "none", advice)
     if outputs is not None:
         if not isinstance(outputs, Outputs):
             advice = "say what it holds: logits=… or probabilities=…"
@@ -159,10 +222,3 @@ def _log_probabilities(values: Any) -> Floats:
         got = f"values from {array.min():g} and sums from {sums.min():g} to {sums.max():g}"
         raise wrong("probabilities", "rows of numbers ≥ 0 that sum to 1", got, "pass logits=… if these are logits")
     return np.asarray(np.log(np.maximum(array, _SMALLEST)))
-
-
-def mean_nll(logits: Floats, labels: Integers) -> float:
-    """The mean cross entropy of logits (N, K)."""
-    peak = logits.max(1)
-    total = np.einsum("nk->n", np.exp(logits - peak[:, None]))
-    return float(np.mean(np.log(total) + peak - logits[np.arange(len(labels)), labels]))

@@ -1,4 +1,4 @@
-"""The one solver of the room: L-BFGS on top of a known curvature, to an estimated distance from the optimum."""
+"""The solver of this room: L-BFGS on top of a known curvature, down to an estimated distance from the optimum."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,11 +10,12 @@ from shiftprism._checks import Floats
 Objective = Callable[[Floats], tuple[float, Floats]]
 """Loss and gradient at a point."""
 Solve = Callable[[Floats], Floats]
-"""H₀⁻¹ g, for a fixed positive definite H₀ that resembles the Hessian where the search begins."""
+"""H₀⁻¹ g, for a fixed positive definite H₀ that resembles the Hessian where the search starts."""
 
 GAP = 1e-9
-"""A search ends where the loss is this close to its minimum, as far as the curvature seen can tell."""
+"""A search ends where the loss is this close to its minimum, as far as the curvature seen so far can tell."""
 _MEMORY = 20
+"""How many steps L-BFGS remembers."""
 
 
 class Descent(NamedTuple):
@@ -26,54 +27,63 @@ class Descent(NamedTuple):
     iterations: int
 
 
-def descend(objective: Objective, start: Floats, solve: Solve, gap: float = GAP, most: int = 500) -> Descent:
-    """The minimum of a smooth function by L-BFGS (Nocedal 1980) with H₀⁻¹ = `solve` under its memory of steps.
+class _Step(NamedTuple):
+    """One remembered step: s and y of L-BFGS, and s·y."""
 
-    With d = −H⁻¹g the decrement −½ g·d estimates the loss still to be gained, whatever the units of the parameters, so
-    it is what ends the search. A step is halved until the loss falls by a share of what the slope promises.
+    move: Floats
+    gradient_change: Floats
+    curvature: float
+
+
+def descend(objective: Objective, start: Floats, solve: Solve, gap: float = GAP, most: int = 500) -> Descent:
+    """Minimise a smooth function by L-BFGS (Nocedal 1980) with H₀⁻¹ = `solve` under its memory of steps.
+
+    With d = −H⁻¹g the decrement −½ g·d estimates the loss still to be gained, whatever the units of the parameters. So
+    it decides when the search ends. A step is halved until the loss falls by a share of what the slope promises.
     """
     point, (loss, gradient) = start, objective(start)
-    steps: list[tuple[Floats, Floats, float]] = []
+    memory: list[_Step] = []
     for iteration in range(most):
-        direction = -_inverse_times(gradient, steps, solve)
+        direction = -_inverse_times(gradient, memory, solve)
         slope = float(gradient @ direction)
         if -slope / 2 <= gap:
             return Descent(point, loss, True, iteration)
         size = 1.0
         while True:
-            candidate = point + size * direction
-            found, changed = objective(candidate)
-            if found <= loss + 1e-4 * size * slope:
+            new_point = point + size * direction
+            new_loss, new_gradient = objective(new_point)
+            if new_loss <= loss + 1e-4 * size * slope:
                 break
             size /= 2
-            if size < 1e-6:  # rounding hides what is left to gain: the end, if that is little
+            if size < 1e-6:  # rounding hides what is left to gain; that is convergence if little is left
                 return Descent(point, loss, -slope / 2 < 1e-6, iteration)
-        moved, bent = candidate - point, changed - gradient
-        curvature = float(moved @ bent)
-        if curvature > 1e-12 * float(bent @ bent) ** 0.5 * float(moved @ moved) ** 0.5:
-            steps = [*steps[1 - _MEMORY :], (moved, bent, curvature)]
-        point, loss, gradient = candidate, found, changed
+        move, change = new_point - point, new_gradient - gradient
+        curvature = float(move @ change)
+        # A step along which the gradient hardly changes would make H⁻¹ blow up: it is not remembered.
+        if curvature > 1e-12 * float(change @ change) ** 0.5 * float(move @ move) ** 0.5:
+            memory = [*memory[1 - _MEMORY :], _Step(move, change, curvature)]
+        point, loss, gradient = new_point, new_loss, new_gradient
     return Descent(point, loss, False, most)
 
 
-def _inverse_times(gradient: Floats, steps: list[tuple[Floats, Floats, float]], solve: Solve) -> Floats:
+def _inverse_times(gradient: Floats, memory: list[_Step], solve: Solve) -> Floats:
     """H⁻¹ g by the two-loop recursion."""
     rest = gradient.copy()
     shares = []
-    for moved, bent, curvature in reversed(steps):
-        share = float(moved @ rest) / curvature
-        rest -= share * bent
+    for move, change, curvature in reversed(memory):
+        share = float(move @ rest) / curvature
+        rest -= share * change
         shares.append(share)
     result = solve(rest)
-    if steps:  # the last step shows how far H₀ is off along it
-        moved, bent, curvature = steps[-1]
-        result *= curvature / float(bent @ solve(bent))
-    for (moved, bent, curvature), share in zip(steps, reversed(shares), strict=True):
-        result += (share - float(bent @ result) / curvature) * moved
+    if memory:  # the last step shows by how much H₀ is off along it
+        _, change, curvature = memory[-1]
+        result *= curvature / float(change @ solve(change))
+    for (move, change, curvature), share in zip(memory, reversed(shares), strict=True):
+        result += (share - float(change @ result) / curvature) * move
     return np.asarray(result)
 
 
-def factored(hessian: Floats) -> Solve:
+def cholesky_solver(hessian: Floats) -> Solve:
     """H₀⁻¹ g by the Cholesky factor of a symmetric matrix, made positive definite by a ridge relative to its trace."""
     from scipy.linalg import cho_factor, cho_solve
 
@@ -85,4 +95,4 @@ def factored(hessian: Floats) -> Solve:
             return lambda gradient: np.asarray(cho_solve(factor, gradient))
         except np.linalg.LinAlgError:
             ridge *= 10
-    return lambda gradient: gradient
+    return lambda gradient: gradient  # not even a large ridge helps: plain L-BFGS

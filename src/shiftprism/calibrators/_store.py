@@ -1,56 +1,57 @@
-"""Saved calibrators: `calibrator.safetensors` + `calibrator.json`, read strictly, nothing pickled."""
+"""Reading saved calibrators: `weights.safetensors` + `calibrator.json`, strictly, nothing pickled."""
 
-import json
 import math
-from collections.abc import Mapping
+import warnings
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+import torch
 from torch import Tensor
 
 from shiftprism._checks import wrong
-from shiftprism.calibrators._calibrator import FORMAT, Calibrator, Report
+from shiftprism._files import WEIGHTS, load_state, read_json, read_tensors
+from shiftprism.calibrators._calibrator import ABOUT, FORMAT, OLD_WEIGHTS, Calibrator, Report
+from shiftprism.calibrators._registry import CALIBRATORS
+
+_OLD_FORMAT = "shiftprism-calibrator-1"
+_AGAIN = "fit it again and save it"
 
 
-def load_as(kinds: Mapping[str, type[Calibrator]], folder: str | Path, model: str | None = None) -> Calibrator:
-    """The calibrator saved in `folder`, one of `kinds` (by class name)."""
+def load(folder: str | Path, model: str | None = None) -> Calibrator:
+    """The calibrator that `Calibrator.save` wrote to `folder`; with `model`, only one fitted to that fingerprint.
+
+    Strict: a missing, extra or mis-shaped tensor is an error that names it. Nothing is unpickled.
+    """
     folder = Path(folder)
-    try:
-        about = json.loads((folder / "calibrator.json").read_text(encoding="utf-8"))
-        tensors = load_file(folder / "calibrator.safetensors")
-    except (OSError, json.JSONDecodeError, SafetensorError) as error:
-        got = f"{folder} ({error})"
-        raise wrong("folder", "a saved calibrator", got, "name a folder that Calibrator.save wrote") from error
-    if not isinstance(about, dict) or about.get("format") != FORMAT or about.get("kind") not in kinds:
+    about = read_json(folder / ABOUT, "a saved calibrator", "name a folder that Calibrator.save wrote")
+    kinds = {kind.__name__: kind for kind in CALIBRATORS.values()}
+    if about.get("format") not in (FORMAT, _OLD_FORMAT) or str(about.get("kind")) not in kinds:
         got = f"{folder}, written by another version"
-        raise wrong("folder", f"a calibrator of format {FORMAT}", got, "fit it again and save it")
+        raise wrong("folder", f"a calibrator of format {FORMAT}", got, _AGAIN)
     if model is not None and about.get("model") != model:
         got = f"one fitted to {about.get('model')!r}"
         raise wrong("folder", f"a calibrator fitted to the model {model!r}", got, "fit it to this model")
-    return _built(kinds[about["kind"]], tensors, about, folder)
+    tensors = _read_weights(folder, about["format"])
+    return _build(kinds[about["kind"]], tensors, about, folder)
 
 
-def _built(kind: type[Calibrator], tensors: dict[str, Tensor], about: dict[str, Any], folder: Path) -> Calibrator:
+def _read_weights(folder: Path, written: str) -> dict[str, Tensor]:
+    if written == FORMAT:
+        return read_tensors(folder / WEIGHTS, FORMAT, _AGAIN)[0]
+    warnings.warn(f"{folder} holds a calibrator of an older format; load it and save it again", stacklevel=3)
+    # format 1 had the flag only for kinds that could not express the model's own logits in their parameters
+    return {"unchanged": torch.tensor(False), **read_tensors(folder / OLD_WEIGHTS, None, _AGAIN)[0]}
+
+
+def _build(kind: type[Calibrator], tensors: dict[str, Tensor], about: dict[str, Any], folder: Path) -> Calibrator:
     settings: Any = about.get("settings")
-    found: Any = about.get("report")
-    if not isinstance(settings, dict) or set(settings) != set(kind.settings) or not isinstance(found, dict):
-        raise wrong("folder", "a whole saved calibrator", f"{folder} with other settings", "fit it again and save it")
+    report: Any = about.get("report")
+    if not isinstance(settings, dict) or set(settings) != set(kind.settings) or not isinstance(report, dict):
+        raise wrong("folder", "a whole saved calibrator", f"{folder} with other settings", _AGAIN)
+    numbers: dict[str, Any] = {name: math.nan if value is None else value for name, value in report.items()}
     try:
-        known: dict[str, Any] = {name: math.nan if value is None else value for name, value in found.items()}
-        report = Report(**known)
-        made = kind(**tensors, **settings, report=report)
+        calibrator = kind(**tensors, **settings, report=Report(**numbers))
     except (TypeError, ValueError, RuntimeError) as error:  # a missing, extra or mis-shaped tensor
-        got = f"{folder}, where {error}"
-        raise wrong("folder", "tensors that fit the calibrator", got, "fit it again and save it") from error
-    own = made.state_dict()
-    faults = [
-        f"{name} has shape {tuple(tensors[name].shape)} for {tuple(tensor.shape)}" if name in tensors else name
-        for name, tensor in own.items()
-        if name not in tensors or tensors[name].shape != tensor.shape
-    ]
-    if faults:
-        got = f"{folder}, where {'; '.join(faults)}"
-        raise wrong("folder", "tensors that fit the calibrator", got, "fit it again and save it")
-    return made
+        raise wrong("folder", "tensors that fit the calibrator", f"{folder}, where {error}", _AGAIN) from error
+    load_state(calibrator, tensors, folder, _AGAIN)
+    return calibrator

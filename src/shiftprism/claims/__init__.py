@@ -1,38 +1,39 @@
-"""The paper's claims as predicates over rows, with a verdict on each; and the numbers of its tables.
+"""The paper's claims as predicates over rows, with a judgement of each; and the numbers of its tables.
 
->>> from shiftprism.benchmark import Results, Row
+>>> from shiftprism.rows import Results, Row
 >>> def row(score, value):
 ...     where = "vanilla", "mine", "small", "vanilla", 0, "held-out", "fog", "covariate", 1
 ...     return Row(*where, score, "auroc", value, 0.01, 500, "", "", "")
->>> found = {one.claim.name: one for one in judge(Results.without_resamples([row("g", 0.7), row("h", 0.8)]))}
->>> found["vanilla-prefers-concept-corrupted"].verdict, found["training-time"].verdict
+>>> findings = judge(Results.without_resamples([row("g", 0.7), row("h", 0.8)]))
+>>> judgements = {finding.claim.name: finding.judgement for finding in findings}
+>>> judgements["vanilla-prefers-concept-corrupted"], judgements["training-time"]
 ('holds', 'not measured')
 """
 
-from shiftprism._checks import wrong
-from shiftprism.benchmark import Results
-from shiftprism.benchmark._bootstrap import Measured
-from shiftprism.claims._claim import Claim, Estimate, Finding, Verdict, find
+from shiftprism._errors import wrong
+from shiftprism.claims._claim import JUDGEMENTS, Claim, Estimate, Finding, Judgement, judge_claim
 from shiftprism.claims._list import CLAIMS
 from shiftprism.claims._paper import PAPER, PaperNumber, paper_value
-from shiftprism.claims._store import SIGNS, as_json, as_markdown, counted, read, write
+from shiftprism.claims._store import SIGNS, count_judgements, read_findings, to_json, to_markdown, write_findings
+from shiftprism.rows import Measured, Results
 
 __all__ = [
     "CLAIMS",
+    "JUDGEMENTS",
     "PAPER",
     "SIGNS",
     "Claim",
     "Estimate",
     "Finding",
+    "Judgement",
     "PaperNumber",
-    "Verdict",
-    "as_json",
-    "as_markdown",
-    "counted",
+    "count_judgements",
     "judge",
     "paper_value",
-    "read",
-    "write",
+    "read_findings",
+    "to_json",
+    "to_markdown",
+    "write_findings",
 ]
 
 
@@ -40,4 +41,4 @@ def judge(results: Results) -> list[Finding]:
     """A finding for each claim and each ID data set (and protocol) among the rows."""
     if not results.rows:
         raise wrong("results", "rows of a benchmark", "none", "run `shiftprism benchmark` first")
-    return [find(claim, measured) for measured in Measured.split(results) for claim in CLAIMS]
+    return [judge_claim(claim, measured) for measured in Measured.split(results) for claim in CLAIMS]

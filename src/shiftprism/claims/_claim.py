@@ -1,24 +1,26 @@
-"""What a claim is, and how the evidence for it becomes a verdict."""
+"""What a claim is, and how the evidence for it becomes a judgement."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-from shiftprism.benchmark._bootstrap import Effect, Measured
+from shiftprism.rows import Effect, Measured
 
-Verdict = Literal["holds", "does not hold", "not measured"]
+Judgement = Literal["holds", "contradicted", "not shown", "not measured"]
+"""What the rows say about a claim. "Not shown": the rows cannot tell. "Not measured": they say nothing about it."""
+JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
 Unit = Literal["AUROC", "rank correlation", "ECE", "share", "distance"]
 ENOUGH_SEEDS = 5
 
 
-class Lines(NamedTuple):
-    """What a claim looks at: named effects, positive where they speak for it."""
+class Evidence(NamedTuple):
+    """What the rows say about a claim: named effects, positive where they support it."""
 
     effects: list[tuple[str, Effect]]
     missing: tuple[str, ...] = ()
-    """What the claim speaks of and the rows lack."""
-    aside: str = ""
-    """Said in the note whatever comes out, such as the scope."""
+    """What the claim is about and the rows lack."""
+    scope: str = ""
+    """A limit of the evidence that the note mentions whatever comes out."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,11 @@ class Claim:
     sentence: str
     """In our words."""
     place: str
-    """Where it stands in the paper."""
-    look: Callable[[Measured], Lines] = field(repr=False, compare=False)
+    """Its place in the paper."""
+    measure: Callable[[Measured], Evidence] = field(repr=False, compare=False)
     unit: Unit = "AUROC"
     rule: Literal["mean", "every", "zero"] = "every"
-    """mean: the mean of the effects decides, exceptions are told; every: each must hold; zero: all are exactly 0."""
+    """mean: the mean of the effects decides, exceptions are listed; every: each must hold; zero: all are exactly 0."""
     margin: float = 0.0
     """How far below 0 an effect may lie: for claims of "not worse"."""
 
@@ -47,7 +49,7 @@ class Estimate(NamedTuple):
     high: float
     seeds: int
     n: int
-    """Images of the smallest set in it."""
+    """The images of the smallest set in it."""
     unit: str
 
     @property
@@ -63,91 +65,87 @@ class Estimate(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What came of a claim on one ID data set."""
+    """The judgement of a claim on one ID data set."""
 
     claim: Claim
-    verdict: Verdict
+    judgement: Judgement
     evidence: list[Estimate]
-    """What decided first; for a family its mean, then its members."""
+    """What decided comes first; of a family its mean, then its members."""
     note: str
     data: str
     """The ID data set, with the protocol where it is not the held-out one."""
 
     @property
-    def reason(self) -> str:
-        """Why it does not hold: "contradicted", or "not shown" where the data at hand cannot tell; else empty."""
-        return self.note.partition(":")[0] if self.verdict == "does not hold" else ""
-
-    @property
-    def short(self) -> list[Estimate]:
-        """What decided: the mean of a family; of claims that must hold everywhere the three weakest."""
+    def deciding(self) -> list[Estimate]:
+        """What decided: the mean of a family; of a claim that must hold everywhere the three weakest effects."""
         if self.claim.rule == "mean":
             return self.evidence[:1]
         return sorted(self.evidence, key=lambda one: one.low)[:3]
 
 
-def find(claim: Claim, measured: Measured) -> Finding:
-    """The verdict on one claim, decided by 95 % intervals: above −margin it holds, below it is contradicted."""
-    where = (
-        measured.data if measured.protocol in ("", "held-out") else f"{measured.data} ({measured.protocol} protocol)"
-    )
-    effects, missing, aside = claim.look(measured)
-    own = [_estimate(name, effect, claim) for name, effect in effects]
-    if not own:
+def judge_claim(claim: Claim, measured: Measured) -> Finding:
+    """A claim holds if its 95 % interval lies above −margin, and is contradicted if it lies below."""
+    effects, missing, scope = claim.measure(measured)
+    members = [_estimate(name, effect, claim) for name, effect in effects]
+    if not members:
         lacks = f"no rows of {', '.join(missing)}" if missing else ""
-        return Finding(claim, "not measured", [], "; ".join(part for part in (lacks, aside) if part), where)
-    decide = own
-    if claim.rule == "mean" and len(own) > 1:
-        decide = [_estimate(f"mean of {len(own)}", Effect.mean([effect for _, effect in effects]), claim)]
-    verdict, reason = _verdict(claim, decide, missing)
-    family = _exceptions(own, claim.margin) if decide is not own else ""
-    few = "" if claim.rule == "zero" or claim.unit == "distance" else _few(own)
-    note = "; ".join(part for part in (reason, family, aside, few) if part)
-    return Finding(claim, verdict, decide + (own if decide is not own else []), note, where)
+        return Finding(claim, "not measured", [], _join(lacks, scope), measured.title)
+    deciding = members
+    if claim.rule == "mean" and len(members) > 1:
+        deciding = [_estimate(f"mean of {len(members)}", Effect.mean([effect for _, effect in effects]), claim)]
+    judgement, reason = _judge(claim, deciding, missing)
+    family = _exceptions(members, claim.margin) if deciding is not members else ""
+    few = "" if claim.rule == "zero" or claim.unit == "distance" else _few_seeds(members)
+    evidence = deciding if deciding is members else deciding + members
+    return Finding(claim, judgement, evidence, _join(reason, family, scope, few), measured.title)
 
 
-def _verdict(claim: Claim, decide: Sequence[Estimate], missing: Sequence[str]) -> tuple[Verdict, str]:
+def _judge(claim: Claim, deciding: Sequence[Estimate], missing: Sequence[str]) -> tuple[Judgement, str]:
+    """The judgement and its reason."""
     if claim.rule == "zero":
-        changed = [one for one in decide if one.value != 0]
-        against, short = changed, list[Estimate]()
+        against, undecided = [one for one in deciding if one.value != 0], list[Estimate]()
     else:
-        against = [one for one in decide if one.high < -claim.margin]
-        short = [one for one in decide if one.low <= -claim.margin]
+        against = [one for one in deciding if one.high < -claim.margin]
+        undecided = [one for one in deciding if one.low <= -claim.margin]
     if against:
-        return "does not hold", f"contradicted: {_listed(against)}"
-    if short:
-        edge = f"−{_amount(claim)}" if claim.margin else "0"
-        names = "" if len(decide) == 1 else f" for {', '.join(one.name for one in short[:3])}{_more(short)}"
-        return "does not hold", f"not shown: the interval includes {edge}{names}"
+        return "contradicted", _list_estimates(against)
+    if undecided:
+        edge = f"−{_margin(claim)}" if claim.margin else "0"
+        names = "" if len(deciding) == 1 else f" for {', '.join(one.name for one in undecided[:3])}{_more(undecided)}"
+        return "not shown", f"the interval includes {edge}{names}"
     if missing:
         return "not measured", f"what was measured agrees, but there are no rows of {', '.join(missing)}"
-    return "holds", f"within a margin of {_amount(claim)}" if claim.margin else ""
+    return "holds", f"within a margin of {_margin(claim)}" if claim.margin else ""
 
 
-def _exceptions(own: Sequence[Estimate], margin: float) -> str:
-    """How many members of a family hold by themselves, and which point the other way."""
-    above = sum(one.low > -margin for one in own)
-    below = sorted((one for one in own if one.value < -margin), key=lambda one: one.value)
-    told = f", against it: {_listed(below)}" if below else ""
-    return f"{above} of {len(own)} hold by themselves{told}"
+def _exceptions(members: Sequence[Estimate], margin: float) -> str:
+    """How many members of a family hold on their own, and which point the other way."""
+    above = sum(one.low > -margin for one in members)
+    below = sorted((one for one in members if one.value < -margin), key=lambda one: one.value)
+    against = f", against it: {_list_estimates(below)}" if below else ""
+    return f"{above} of {len(members)} hold on their own{against}"
 
 
-def _listed(some: Sequence[Estimate]) -> str:
-    return "; ".join(f"{one.name} {one.text}" for one in some[:3]) + _more(some)
+def _list_estimates(estimates: Sequence[Estimate]) -> str:
+    return "; ".join(f"{one.name} {one.text}" for one in estimates[:3]) + _more(estimates)
 
 
-def _more(some: Sequence[Estimate]) -> str:
-    return f" and {len(some) - 3} more" if len(some) > 3 else ""
+def _more(estimates: Sequence[Estimate]) -> str:
+    return f" and {len(estimates) - 3} more" if len(estimates) > 3 else ""
 
 
-def _few(own: Sequence[Estimate]) -> str:
-    seeds = min(one.seeds for one in own)
+def _few_seeds(members: Sequence[Estimate]) -> str:
+    seeds = min(one.seeds for one in members)
     if seeds == 1:
-        return "one seed: what another training would give is not known"
+        return "one seed: another training run may differ"
     return f"few seeds ({seeds})" if seeds < ENOUGH_SEEDS else ""
 
 
-def _amount(claim: Claim) -> str:
+def _join(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+def _margin(claim: Claim) -> str:
     scale, _, word = _WORDS[claim.unit]
     return f"{scale * claim.margin:g} {word}"
 

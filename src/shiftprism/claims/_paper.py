@@ -5,12 +5,11 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-Place = tuple[str, str, int, str, str, str]
-"""(data, shift, severity, model, subject, metric), in our names."""
+from shiftprism.rows import Key
 
 
 class PaperNumber(NamedTuple):
-    """One number of the paper, where it stands there and what it is called here."""
+    """One number of the paper, with its place there and its names here."""
 
     table: int
     """1: near and far AUROC; 2, 3: calibration; 5 to 8: motion blur, zoom blur, shot noise, CIFAR-100 Splits."""
@@ -32,42 +31,44 @@ class PaperNumber(NamedTuple):
     """As printed there: per cent for AUROC, TNR and accuracy."""
 
     @property
-    def place(self) -> Place:
-        """What it is looked up by."""
-        return self.data, self.shift, self.severity, self.model, self.subject, self.metric
+    def key(self) -> Key:
+        """(model, shift, severity, subject, metric), in our names."""
+        return self.model, self.shift, self.severity, self.subject, self.metric
 
 
-def paper_value(data: str, shift: str, severity: int, model: str, subject: str, metric: str) -> PaperNumber | None:
-    """The paper's number for a row of ours; None where it has none.
+def paper_value(data: str, key: Key) -> PaperNumber | None:
+    """The paper's number for rows of ours on `data`, by (model, shift, severity, subject, metric); None without one.
 
     Its row "Hyper-Free/Generalized ODIN" answers for both of our models (its caption: they are the same). Its
     Mahalanobis distance, in logit space, is `mahalanobis_logits`; its GSD row is taken for GSD with its
     exponential map.
 
-    >>> found = paper_value("cifar10", "svhn", 0, "alpha-beta", "u", "auroc")
-    >>> found.value, found.std, found.text, found.table
+    >>> number = paper_value("cifar10", ("alpha-beta", "svhn", 0, "u", "auroc"))
+    >>> number.value, number.std, number.text, number.table
     (0.9954, 0.0008, '99.54 ± 0.08', 1)
-    >>> paper_value("cifar10", "svhn", 0, "ensemble", "entropy", "auroc").text
+    >>> paper_value("cifar10", ("ensemble", "svhn", 0, "entropy", "auroc")).text
     '97.73 ± 0.31*'
     """
-    return _by_place().get((data, shift, severity, _SAME.get(model, model), subject, metric))
+    model, *rest = key
+    return _by_key().get((data, (_SAME.get(model, model), *rest)))
 
 
 @cache
-def _by_place() -> dict[Place, PaperNumber]:
-    return {number.place: number for number in PAPER}
+def _by_key() -> dict[tuple[str, tuple[object, ...]], PaperNumber]:
+    return {(number.data, number.key): number for number in PAPER}
 
 
-def _number(line: dict[str, str]) -> PaperNumber:
-    # digits are moved, not multiplied: 99.54 becomes .9954 and nothing beside it
+def _parse_number(line: dict[str, str]) -> PaperNumber:
+    # the decimal point is moved, not multiplied: 99.54 becomes .9954 exactly
     shift = "e-2" if line["metric"] in ("auroc", "tnr_at_tpr95", "accuracy") else ""
     value, std = float(line["value"] + shift), float(line["std"] + shift) if line["std"] else None
     text = line["value"] + (f" ± {line['std']}" if line["std"] else "") + line["mark"]
-    names = line["data"], line["shift"], int(line["severity"]), line["model"], line["subject"], line["metric"]
-    return PaperNumber(int(line["table"]), *names, value, std, line["mark"], line["emphasis"], text)
+    numbers = {"table": int(line["table"]), "severity": int(line["severity"]), "value": value, "std": std, "text": text}
+    names = ("data", "shift", "model", "subject", "metric", "mark", "emphasis")
+    return PaperNumber(**numbers, **{name: line[name] for name in names})  # type: ignore[arg-type]
 
 
 _SAME = {"hyper-free": "odin"}
 _TEXT = files("shiftprism.claims").joinpath("paper.csv").read_text(encoding="utf-8")
-PAPER: tuple[PaperNumber, ...] = tuple(_number(line) for line in csv.DictReader(_TEXT.splitlines()))
+PAPER: tuple[PaperNumber, ...] = tuple(_parse_number(line) for line in csv.DictReader(_TEXT.splitlines()))
 """All 624 numbers of Tables 1–3 and 5–8, in the paper's order (Table 4 is `shifts.CIFAR100_SPLITS`)."""

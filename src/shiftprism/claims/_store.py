@@ -1,71 +1,73 @@
 """Findings as text: claims.json, and tables in Markdown."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shiftprism._checks import wrong
+from shiftprism._errors import choice, wrong
 from shiftprism._files import write_text
-from shiftprism.claims._claim import Estimate, Finding, Verdict
+from shiftprism.claims._claim import JUDGEMENTS, Estimate, Finding, Judgement
 from shiftprism.claims._list import CLAIMS
 
+SIGNS: dict[Judgement, str] = {"holds": "✓", "contradicted": "✗", "not shown": "○", "not measured": "·"}
 
-def as_json(findings: Sequence[Finding]) -> str:
+
+def to_json(findings: Sequence[Finding]) -> str:
     """A list of objects, each with everything a reader needs."""
-    return json.dumps([_told(one) for one in findings], indent=1, ensure_ascii=False) + "\n"
+    return json.dumps([_to_object(finding) for finding in findings], indent=1, ensure_ascii=False) + "\n"
 
 
-def write(path: str | Path, findings: Sequence[Finding]) -> None:
-    """Whole or not at all."""
-    write_text(Path(path), as_json(findings))
+def write_findings(path: str | Path, findings: Sequence[Finding]) -> None:
+    """Write claims.json, whole or not at all."""
+    write_text(Path(path), to_json(findings))
 
 
-def read(path: str | Path) -> list[Finding]:
-    """The findings of a file that `write` made; a claim this version does not know is an error."""
+def read_findings(path: str | Path) -> list[Finding]:
+    """The findings that `write_findings` wrote; a claim that this version does not know is an error."""
     try:
-        return [_found(one) for one in json.loads(Path(path).read_text(encoding="utf-8"))]
+        return [_from_object(one) for one in json.loads(Path(path).read_text(encoding="utf-8"))]
     except (ValueError, TypeError, KeyError) as error:
         got = f"{path} ({type(error).__name__}: {error})"
-        raise wrong("path", "a file of findings", got, "make it anew from the rows with `shiftprism report`") from error
+        raise wrong("path", "a file of findings", got, "write it again with `shiftprism report`") from error
 
 
-def _told(one: Finding) -> dict[str, Any]:
-    evidence = [estimate._asdict() for estimate in one.evidence]
-    about = {"claim": one.claim.name, "sentence": one.claim.sentence, "place": one.claim.place}
-    return about | {"data": one.data, "verdict": one.verdict, "note": one.note, "evidence": evidence}
+def _to_object(finding: Finding) -> dict[str, Any]:
+    claim = {"claim": finding.claim.name, "sentence": finding.claim.sentence, "place": finding.claim.place}
+    evidence = [estimate._asdict() for estimate in finding.evidence]
+    result = {"data": finding.data, "judgement": finding.judgement, "note": finding.note, "evidence": evidence}
+    return claim | result
 
 
-def _found(one: dict[str, Any]) -> Finding:
-    claim = {claim.name: claim for claim in CLAIMS}[one["claim"]]
-    evidence = [Estimate(**estimate) for estimate in one["evidence"]]
-    return Finding(claim, one["verdict"], evidence, one["note"], one["data"])
+def _from_object(stored: dict[str, Any]) -> Finding:
+    claim = {claim.name: claim for claim in CLAIMS}[stored["claim"]]
+    choice("judgement", stored["judgement"], JUDGEMENTS)
+    evidence = [Estimate(**estimate) for estimate in stored["evidence"]]
+    return Finding(claim, stored["judgement"], evidence, stored["note"], stored["data"])
 
 
-SIGNS: dict[Verdict, str] = {"holds": "✓ holds", "does not hold": "✗ does not hold", "not measured": "· not measured"}
-
-
-def as_markdown(found: Sequence[Finding]) -> str:
+def to_markdown(findings: Sequence[Finding]) -> str:
     """A table for each ID data set."""
     lines = []
-    for data in dict.fromkeys(one.data for one in found):
-        own = [one for one in found if one.data == data]
-        lines += [
-            f"### {data}",
-            "",
-            counted(own),
-            "",
-            "| verdict | claim | evidence | note |",
-            "| :-- | :-- | :-- | :-- |",
-        ]
-        for one in own:
-            told = "; ".join(f"{line.name}: {line.text}" for line in one.short)
-            cells = (SIGNS[one.verdict], f"{one.claim.sentence} ({one.claim.place})", told, one.note)
+    for data in dict.fromkeys(finding.data for finding in findings):
+        own = [finding for finding in findings if finding.data == data]
+        lines += [f"### {data}", "", count_judgements(own), ""]
+        lines += ["| judgement | claim | evidence | note |", "| :-- | :-- | :-- | :-- |"]
+        for finding in own:
+            evidence = "; ".join(f"{one.name}: {one.text}" for one in finding.deciding)
+            sentence = f"{finding.claim.sentence} ({finding.claim.place})"
+            cells = (f"{SIGNS[finding.judgement]} {finding.judgement}", sentence, evidence, finding.note)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
     return "\n".join(lines)
 
 
-def counted(own: Sequence[Finding]) -> str:
-    """How many claims have each verdict."""
-    return " · ".join(f"{verdict}: {sum(one.verdict == verdict for one in own)}" for verdict in SIGNS)
+def count_judgements(findings: Sequence[Finding]) -> str:
+    """How many claims have each judgement, in a line.
+
+    >>> count_judgements([])
+    '0 hold, 0 contradicted, 0 not shown, 0 not measured'
+    """
+    counts = Counter(finding.judgement for finding in findings)
+    return ", ".join(f"{counts[name]} {'hold' if name == 'holds' else name}" for name in JUDGEMENTS)

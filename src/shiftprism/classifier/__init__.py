@@ -2,6 +2,6 @@
 
 from shiftprism.classifier._adapt import adapt
 from shiftprism.classifier._classifier import Classifier
-from shiftprism.classifier._predict import predict
+from shiftprism.classifier._predict import check_images, evaluation_mode, predict
 
-__all__ = ["Classifier", "adapt", "predict"]
+__all__ = ["Classifier", "adapt", "check_images", "evaluation_mode", "predict"]

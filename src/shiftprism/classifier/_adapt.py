@@ -18,45 +18,52 @@ def adapt(
     """A Classifier from any trained model that ends in `nn.Linear` or one of our heads; the model stays as it is.
 
     `example` is a small batch of images as the Classifier will get them: uint8, or floats in [0, 1]. `mean` and `std`
-    are what the model's own pipeline normalises with; leave them out when the model takes images in [0, 1].
+    are those of the model's own preprocessing; leave them out when the model takes images in [0, 1].
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 3))
     >>> adapt(model, torch.rand(2, 1, 8, 8)).outputs(torch.rand(5, 1, 8, 8))
     Outputs(N=5, D=16, K=3)
     """
     copied = copy.deepcopy(model).eval()
+    # only its `normalise` is used here
     images = Classifier(nn.Identity(), Linear(1, 1), mean, std).normalise(example)
-    last: dict[str, Tensor] = {}
-
-    def remember(name: str) -> Any:
-        return lambda module, inputs, output: last.update({name: output})
-
-    hooks = [
-        module.register_forward_hook(remember(name))
-        for name, module in copied.named_modules()
-        if isinstance(module, nn.Linear | Head)
-    ]
-    with torch.no_grad():
-        expected = _logits(copied(images))
-    for hook in hooks:
-        hook.remove()
-    found = [name for name, output in last.items() if output is expected or torch.equal(output, expected)]
-    if not found or expected.ndim != 2:
-        got = f"a model whose output of shape {tuple(expected.shape)} is that of none of {len(last)} linear layers"
-        advice = "end the model in nn.Linear or a shiftprism head, without softmax, or build a Classifier yourself"
-        raise wrong("model", "one that ends in its last linear layer", got, advice)
-    head = _as_head(copied.get_submodule(found[-1]))
-    adapted = Classifier(_Headless(copied, found[-1]), head, mean, std).eval()
+    layer, expected = _find_last_layer(copied, images)
+    head = _as_head(copied.get_submodule(layer))
+    adapted = Classifier(_Headless(copied, layer), head, mean, std).eval()
     with torch.no_grad():
         if not torch.allclose(adapted(example), expected, rtol=1e-4, atol=1e-5):
-            raise wrong(
-                "model", "one that uses its last layer once", "other logits without it", "build a Classifier yourself"
-            )
+            got = "one with other logits once its last layer is taken out"
+            raise wrong("model", "one that uses its last layer once", got, "build a Classifier yourself")
     return adapted
 
 
+def _find_last_layer(model: nn.Module, images: Tensor) -> tuple[str, Tensor]:
+    """The name of the layer whose output is the model's own, and that output."""
+    layer_outputs: dict[str, Tensor] = {}
+
+    def remember(name: str) -> Any:
+        return lambda module, inputs, output: layer_outputs.update({name: output})
+
+    hooks = [
+        module.register_forward_hook(remember(name))
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear | Head)
+    ]
+    with torch.no_grad():
+        logits = _logits(model(images))
+    for hook in hooks:
+        hook.remove()
+    equal = [name for name, output in layer_outputs.items() if output is logits or torch.equal(output, logits)]
+    if not equal or logits.ndim != 2:
+        shape, count = tuple(logits.shape), len(layer_outputs)
+        got = f"a model whose output of shape {shape} is that of none of {count} linear layers"
+        advice = "end the model in nn.Linear or a shiftprism head, without softmax, or build a Classifier yourself"
+        raise wrong("model", "one that ends in its last linear layer", got, advice)
+    return equal[-1], logits
+
+
 class _Headless(nn.Module):
-    """A model whose last layer hands its input through, so that what comes out are the features."""
+    """A model whose last layer returns its input, so that the model returns the features."""
 
     def __init__(self, model: nn.Module, last: str) -> None:
         super().__init__()
@@ -70,11 +77,11 @@ class _Headless(nn.Module):
 
 
 def _logits(output: Any) -> Tensor:
-    """The logits in what a model returns: a tensor, or an object that carries them as `.logits`, as transformers do."""
-    found = getattr(output, "logits", output)
-    if not isinstance(found, Tensor):
+    """The logits a model returns: a tensor, or an object that holds them as `.logits`, as in transformers."""
+    logits = getattr(output, "logits", output)
+    if not isinstance(logits, Tensor):
         raise wrong("model", "one that returns logits", type(output).__name__, "wrap it so that it returns one tensor")
-    return found
+    return logits
 
 
 def _as_head(layer: nn.Module) -> Head:

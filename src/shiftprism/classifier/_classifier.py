@@ -1,23 +1,20 @@
-"""Classifier = normalisation + backbone + head. It takes images as uint8 or as floats in [0, 1] and says Outputs."""
+"""Classifier = normalisation + backbone + head: images, as uint8 or as floats in [0, 1], in; Outputs out."""
 
-import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from shiftprism._checks import choice, wrong
-from shiftprism._files import write_tensors, write_text
+from shiftprism._files import WEIGHTS, fingerprint, load_state, read_json, read_tensors, write_json, write_tensors
 from shiftprism.backbones import BACKBONES
-from shiftprism.heads import HEADS, Head
+from shiftprism.heads import HEADS, Head, Linear
 from shiftprism.outputs import Outputs
 
 _FORMAT = "shiftprism-model-1"
+_ADVICE = "save the model again"
 
 
 class Classifier(nn.Module):
@@ -48,6 +45,7 @@ class Classifier(nn.Module):
         self.mean: Tensor
         self.std: Tensor
         self.names = tuple(names) or tuple(str(number) for number in range(head.out_features))
+        # the names and arguments that `build` was called with; a model made of other code has none
         self.recipe: dict[str, Any] | None = None
 
     @staticmethod
@@ -66,15 +64,15 @@ class Classifier(nn.Module):
         choice("head", head, HEADS)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
+            # in this order: equal seeds give equal backbones, whatever the head
             body = BACKBONES[backbone](channels=channels, **arguments)
-            width = int(getattr(body, "out_features"))  # noqa: B009 (nn.Module types attributes as tensors)
-            top = HEADS[head](width, len(names))
-        made = Classifier(body, top, mean or (0.0,) * channels, std or (1.0,) * channels, names)
-        made.recipe = {"backbone": backbone, "arguments": {"channels": channels, **arguments}, "head": head}
-        return made
+            top = HEADS[head](_width(body), len(names))
+        classifier = Classifier(body, top, mean or (0.0,) * channels, std or (1.0,) * channels, names)
+        classifier.recipe = {"backbone": backbone, "arguments": {"channels": channels, **arguments}, "head": head}
+        return classifier
 
     def normalise(self, images: Tensor) -> Tensor:
-        """(x − mean) / std by channel, with uint8 first brought to [0, 1]."""
+        """(x − mean) / std by channel; uint8 is divided by 255 first."""
         if images.ndim != 4:
             raise wrong("images", "of shape (N, C, H, W)", f"shape {tuple(images.shape)}", "add the batch dimension")
         if images.dtype == torch.uint8:
@@ -82,16 +80,14 @@ class Classifier(nn.Module):
         elif not images.is_floating_point():
             raise wrong("images", "uint8, or floats in [0, 1]", f"{images.dtype}", "convert them with .to(torch.uint8)")
         if self.mean.shape[0] not in (1, images.shape[1]):
-            got = f"{images.shape[1]} channels"
-            raise wrong(
-                "images", f"of {self.mean.shape[0]} channels", got, "this model was normalised for another kind"
-            )
+            got, advice = f"{images.shape[1]} channels", "this model was trained on images with another number"
+            raise wrong("images", f"of {self.mean.shape[0]} channels", got, advice)
         return (images - self.mean) / self.std
 
     def features(self, images: Tensor) -> Tensor:
-        """f, (N, D): what the head reads."""
-        found: Tensor = self.backbone(self.normalise(images))
-        return found
+        """f, (N, D): the head's input."""
+        features: Tensor = self.backbone(self.normalise(images))
+        return features
 
     def outputs(self, images: Tensor) -> Outputs:
         """Everything the classifier says about a batch."""
@@ -103,76 +99,56 @@ class Classifier(nn.Module):
 
     def fingerprint(self) -> str:
         """A SHA-256 of weights and normalisation: equal for equal models, on any device."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.state_dict().items()):
-            digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
-            digest.update(bytes_of(tensor))
-        return digest.hexdigest()
+        return fingerprint(self.state_dict())
 
     def save(self, folder: str | Path) -> None:
-        """Write `weights.safetensors`, then `model.json`: a folder that has the second is whole."""
+        """Write `weights.safetensors`, then `model.json`, which names the weights it belongs to."""
         folder = Path(folder)
-        write_tensors(folder / "weights.safetensors", self.state_dict(), {"format": _FORMAT})
+        write_tensors(folder / WEIGHTS, self.state_dict(), {"format": _FORMAT})
         about = {"format": _FORMAT, "names": list(self.names), "recipe": self.recipe, "weights": self.fingerprint()}
-        write_text(folder / "model.json", json.dumps(about, indent=2) + "\n")
+        write_json(folder / "model.json", about)
 
     @staticmethod
-    def load(folder: str | Path, backbone: nn.Module | None = None, head: Head | None = None) -> "Classifier":
-        """The classifier saved in a folder. One that was adapted needs its `backbone` and `head` given, as code."""
+    def load(folder: str | Path, backbone: nn.Module | str | None = None, head: Head | None = None) -> "Classifier":
+        """The classifier saved in a folder, in evaluation mode.
+
+        One that was not made by `build` needs its `backbone` and `head`, as code. The name of a backbone instead stands
+        for that backbone with a linear head. Strict: a tensor that is missing, unknown or of another shape is named.
+        """
         folder = Path(folder)
-        about = _about(folder)
-        recipe = about.get("recipe")
+        about = read_json(folder / "model.json", "a saved model", "name a folder that Classifier.save wrote")
+        if about.get("format") != _FORMAT:
+            got = f"{folder} of format {about.get('format')}"
+            raise wrong("folder", f"a model of format {_FORMAT}", got, "it was written by another version")
+        state, _ = read_tensors(folder / WEIGHTS, _FORMAT, _ADVICE)
         names = tuple(about["names"])
-        if recipe is not None:
-            arguments = dict(recipe["arguments"])
-            empty = Classifier.build(recipe["backbone"], recipe["head"], names, **arguments)
-        elif backbone is None or head is None:
-            got = "a model that was adapted from code"
-            raise wrong("backbone", "given, with `head`,", got, "pass both as you built them: Classifier.load(…)")
+        if about.get("recipe") is not None:
+            recipe = about["recipe"]
+            classifier = Classifier.build(recipe["backbone"], recipe["head"], names, **recipe["arguments"])
         else:
-            empty = Classifier(backbone, head, names=names)
-        try:
-            state = load_file(folder / "weights.safetensors")
-        except (SafetensorError, OSError) as error:
-            got = f"{folder / 'weights.safetensors'} ({error})"
-            raise wrong("folder", "a whole saved model", got, "save the model again") from error
-        channels = len(state.get("mean", empty.mean))
-        empty.mean, empty.std = empty.mean.new_zeros(channels, 1, 1), empty.std.new_ones(channels, 1, 1)
-        _strict(empty, state, folder)
-        if empty.fingerprint() != about["weights"]:
-            raise wrong("folder", "a whole saved model", f"{folder} with other weights", "save the model again")
-        return empty.eval()
+            classifier = Classifier(*_make_parts(backbone, head, state, len(names)), names=names)
+        # the buffers take the number of channels of the saved ones: `mean` and `std` were not known above
+        channels = len(state.get("mean", classifier.mean))
+        classifier.mean = classifier.mean.new_zeros(channels, 1, 1)
+        classifier.std = classifier.std.new_ones(channels, 1, 1)
+        load_state(classifier, state, folder / WEIGHTS, _ADVICE)
+        if classifier.fingerprint() != about.get("weights"):
+            raise wrong("folder", "a whole saved model", f"{folder} with other weights", _ADVICE)
+        return classifier.eval()
 
 
-def _about(folder: Path) -> dict[str, Any]:
-    try:
-        about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise wrong(
-            "folder", "a saved model", f"{folder} ({error})", "name a folder that Classifier.save wrote"
-        ) from error
-    if not isinstance(about, dict) or about.get("format") != _FORMAT:
-        raise wrong("folder", f"a model of format {_FORMAT}", str(folder), "it was written by another version")
-    return about
+def _make_parts(
+    backbone: nn.Module | str | None, head: Head | None, state: dict[str, Tensor], classes: int
+) -> tuple[nn.Module, Head]:
+    """The parts of a model without a recipe: as given, or the named backbone with the linear head that was saved."""
+    if isinstance(backbone, str):
+        body = BACKBONES[choice("backbone", backbone, BACKBONES)](channels=len(state.get("mean", (0,))))
+        return body, head or Linear(_width(body), classes, bias="head.bias" in state)
+    if backbone is None or head is None:
+        got = "a model that was adapted from code"
+        raise wrong("backbone", "given, with `head`,", got, "pass both as you built them: Classifier.load(…)")
+    return backbone, head
 
 
-def _strict(empty: Classifier, state: dict[str, Tensor], folder: Path) -> None:
-    """Load, naming every tensor that is missing, extra or of another shape."""
-    own = empty.state_dict()
-    faults = [f"{name} is missing" for name in sorted(own.keys() - state.keys())]
-    faults += [f"{name} is unknown" for name in sorted(state.keys() - own.keys())]
-    faults += [
-        f"{name} has shape {tuple(state[name].shape)} for {tuple(own[name].shape)}"
-        for name in sorted(own.keys() & state.keys())
-        if own[name].shape != state[name].shape
-    ]
-    if faults:
-        raise wrong(
-            "folder", "weights that fit the model", f"{folder}, where {'; '.join(faults)}", "save the model again"
-        )
-    empty.load_state_dict(state)
-
-
-def bytes_of(tensor: Tensor) -> bytes:
-    """What a fingerprint is taken of."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+def _width(backbone: nn.Module) -> int:
+    return int(getattr(backbone, "out_features"))  # noqa: B009 (nn.Module types attributes as tensors)

@@ -5,7 +5,7 @@ import sys
 import typer
 
 from shiftprism import __version__
-from shiftprism.cli import benchmark, calibrate, claims, corrupt, data, demo, report, scores, show, train
+from shiftprism.cli import benchmark, calibrate, claims, corrupt, data, demo, listing, report, show, train
 
 app = typer.Typer(
     name="shiftprism",
@@ -19,7 +19,7 @@ data.app.command("show")(show.show)
 app.add_typer(data.app, name="data")
 app.command("corrupt")(corrupt.corrupt)
 app.command("train")(train.train)
-app.command("scores")(scores.scores)
+app.add_typer(listing.app, name="list")
 app.command("calibrate")(calibrate.calibrate)
 app.command("benchmark")(benchmark.benchmark)
 app.command("claims")(claims.claims)

@@ -32,8 +32,9 @@ def with_flags(
     by commas (`--scores u,msp`); each may also be None. Any other type is a TypeError when the module is imported.
 
     Field metadata: "help", the text in `--help`; "min" and "max", the bounds of a number; "choices", the names that
-    a string, or each word of a tuple, may be; "flag", False where the field gets no option. `describe` turns a field
-    into its help text. A field that the command has as an option of its own gets no second one.
+    a string, or each word of a tuple, may be; "repeat", True for a tuple whose option is repeated, one word each, in
+    place of commas; "flag", False where the field gets no option. `describe` turns a field into its help text. A field
+    that the command has as an option of its own gets no second one.
     """
     own = [p for p in inspect.signature(command).parameters.values() if p.kind is not p.VAR_KEYWORD]
     taken = {parameter.name for parameter in own}
@@ -60,14 +61,22 @@ def _option(field: "Field[Any]", kind: type, text: str) -> inspect.Parameter:
     names = f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}"
     bounds = {name: field.metadata[name] for name in ("min", "max") if name in field.metadata}
     option = typer.Option(names, help=text, show_default=False, **bounds)
-    annotation: Any = Annotated[(str if kind is tuple else kind) | None, option]
+    annotation: Any = Annotated[_option_type(field, kind) | None, option]
     return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _option_type(field: "Field[Any]", kind: type) -> Any:
+    """The type that Typer parses an option to."""
+    if kind is tuple:
+        return list[str] if field.metadata.get("repeat") else str
+    return kind
 
 
 def _read(field: "Field[Any]", value: Any, words: bool) -> Any:
     """What the user set, as the field has it: words are split, and names that are not among the choices refused."""
     if words:
-        value = tuple(word.strip() for word in value.split(",") if word.strip())
+        parts = value if field.metadata.get("repeat") else value.split(",")
+        value = tuple(word.strip() for word in parts if word.strip())
     if "choices" in field.metadata:
         for word in value if words else (value,):
             choice(field.name, word, field.metadata["choices"])

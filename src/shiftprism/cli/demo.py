@@ -1,35 +1,30 @@
-"""`shiftprism demo`: what real networks say about CIFAR-10, then the whole path on digits; without a download."""
+"""`shiftprism demo`: two real networks on CIFAR-10, then the same study on digits from training on; no download."""
 
 import re
+import shutil
 import time
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from shiftprism.benchmark import Evidence, Row
     from shiftprism.report import Table
-    from shiftprism.training import Progress as Step
+    from shiftprism.rows import Results
 
-_LEAD = (
+_DIGITS = (
     "Classifiers of the handwritten digits 0 to 6 meet digits they never saw (<b>concept shift</b>: same writers, same "
-    "scanner) and digits made noisy, blurred or pale (<b>covariate shift</b>). Digits are small and easy: they show "
-    "how things work, not how well; nothing here was tuned to look good."
+    "scanner), digits made noisy, blurred or pale (<b>covariate shift</b>), and photographs (both). Digits are small "
+    "and easy: they show how things work, not how well."
 )
-
-_REAL = (
-    "Two networks that differ in their head alone were trained on 45,000 images of CIFAR-10 (one seed each, minutes on "
-    "two cores). Here they meet test images, the classes of CIFAR-100 (<b>concept shift</b>), 15 corruptions "
-    "(<b>covariate shift</b>), and SVHN and Tiny ImageNet (both). Their outputs for a sample of each set are part of "
-    "the package; the numbers are computed from them now."
+_CIFAR = (
+    "Two networks that differ only in their head were trained on 45,000 images of CIFAR-10 (one seed each, minutes on "
+    "two cores). They meet test images, the classes of CIFAR-100 (<b>concept shift</b>), 15 corruptions (<b>covariate "
+    "shift</b>), and SVHN and Tiny ImageNet (both). The rows and a sample of the outputs come with the package."
 )
-_DRAWN = ("gaussian_noise", "motion_blur", "contrast")
 
 
 def demo(
@@ -37,69 +32,48 @@ def demo(
     seeds: Annotated[int, typer.Option(min=1, help="How many models of each kind to train on digits.")] = 3,
 ) -> None:
     """Show detection and calibration on real CIFAR-10, then train on digits and do the same; write a page of each."""
-    import torch
-
-    from shiftprism import benchmark
+    from shiftprism.benchmark import Plan
+    from shiftprism.cli.benchmark import run_study
+    from shiftprism.rows import ResultsFolder
 
     to.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     console = Console()
     began = time.perf_counter()
-    torch.set_num_threads(1)  # images of 8 x 8 are too small to share between threads
-    heads = ("vanilla", "alpha-beta")
-    real = benchmark.bundled()
-    found = [row for one in real for row in benchmark.measure(one).rows]
-    _shown(console, to / "cifar10.html", "ShiftPrism on CIFAR-10", _REAL, found, real, _DRAWN)
+    with as_file(files("shiftprism.benchmark").joinpath("cifar10")) as stored:
+        shutil.copytree(stored, to / "cifar10", dirs_exist_ok=True)
+    cifar = ResultsFolder(to / "cifar10").collect()
+    cifar.write(to / "cifar10")
+    _show_study(console, to / "cifar10", _CIFAR, cifar)
     console.print(f"\nTraining {seeds} vanilla and {seeds} α-β classifiers on the digits 0 to 6 …")
-    with _bar(console) as bar:
-        task = bar.add_task("", total=None)
-        done: dict[str, int] = {}
-
-        def tell(name: str, now: "Step") -> None:
-            done[name] = now.step
-            text = f"{name:20} accuracy {now.accuracy:6.1%}"
-            bar.update(task, total=now.steps * seeds * len(heads), completed=sum(done.values()), description=text)
-
-        rows, evidence = benchmark.digits(heads, range(seeds), progress=tell)
-    benchmark.write_rows(to / "rows.jsonl", found + rows)
-    _shown(console, to / "report.html", "ShiftPrism on digits", _LEAD, rows, evidence)
-    pages = " and ".join(str((to / name).resolve()) for name in ("cifar10.html", "report.html"))
+    plan = Plan(
+        suite="digits",
+        models=(f"vanilla:{seeds}", f"alpha-beta:{seeds}"),
+        corruptions=("gaussian_noise", "motion_blur", "contrast"),
+        calibrators=("temperature", "alpha-beta"),
+    )
+    outcome = run_study(console, plan, to / "digits")
+    if outcome.failed:
+        raise RuntimeError("; ".join(f"{name}: {error}" for name, error in outcome.failed.items()))
+    _show_study(console, to / "digits", _DIGITS, outcome.results)
+    pages = " and ".join(str((to / name / "report.html").resolve()) for name in ("cifar10", "digits"))
     console.print(f"\nDone in {time.perf_counter() - began:.0f} s. The pages: {pages}", soft_wrap=True)
 
 
-def _shown(
-    console: Console,
-    page: Path,
-    title: str,
-    lead: str,
-    rows: "Sequence[Row]",
-    evidence: "Sequence[Evidence]",
-    ladders: "Sequence[str]" = (),
-) -> None:
-    """Two tables here, and all of it as a page."""
+def _show_study(console: Console, folder: Path, lead: str, results: "Results") -> None:
+    """Print two short tables, and write the whole page."""
     from shiftprism import report
 
-    report.write_page(page, title, lead, rows, evidence, ladders)
-    console.print(f"\n{title}: {re.sub('<[^>]*>', '', lead)}", width=80, highlight=False)
-    for table in (report.detection_table(report.each_shift(rows, ladders)), report.calibration_table(rows)):
-        console.print(_rich(table))
-        console.print(table.note, style="dim", width=80)
+    report.publish(folder, results, lead=lead)
+    console.print(f"\n{re.sub('<[^>]*>', '', lead)}", width=80, highlight=False)
+    for table in report.short_tables(results).values():
+        console.print(_rich_table(table))
+    console.print("Means over seeds. Deviations, notes and figures are on the page.", style="dim")
 
 
-def _bar(console: Console) -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("steps"),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=console)
-
-
-def _rich(table: "Table") -> RichTable:
-    """The table for a terminal of 80 columns: names are not repeated down a column, the best is bold."""
+def _rich_table(table: "Table") -> RichTable:
+    """The table for a terminal of 80 columns: means alone, names not repeated down a column, the best in bold."""
     drawn = RichTable(
-        title=f"\n{table.title}", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0)
+        title=f"\n{table.title}", title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0)
     )
     for number, name in enumerate(table.head):
         justify: Literal["left", "right"] = "left" if number < table.labels else "right"
@@ -110,7 +84,7 @@ def _rich(table: "Table") -> RichTable:
             drawn.add_row()
         names = [cell.text for cell in line[: table.labels]]
         shown = [names[i] if names[: i + 1] != before[: i + 1] else "" for i in range(table.labels - 1)]
-        cells = [f"[bold]{cell.text}[/]" if cell.bold else cell.text for cell in line[table.labels :]]
+        cells = [f"[bold]{cell.short}[/]" if cell.bold else cell.short for cell in line[table.labels :]]
         drawn.add_row(*shown, names[-1], *cells)
         before = names
     return drawn

@@ -27,10 +27,10 @@ def report(
         path = to or (results if results.is_dir() else results.parent) / "report.html"
         if path.is_dir():
             path /= "report.html"
-        write_text(path, report.html(results))
+        write_text(path, report.make_page(results))
         typer.echo(f"Written: {path.resolve()}")
         return
-    tables = report.paper_tables(report.read(results))
+    tables = report.make_tables(report.read_results(results))
     if to is None:
         typer.echo("\n".join(report.FORMATS[kind][0](one) for one in tables.values()), nl=False)
     else:

@@ -1,7 +1,8 @@
 """Kernels, and the sparse matrices that apply them to whole images.
 
-Weights are rounded to multiples of 2⁻¹⁶ that sum to exactly 1. Pixels are whole numbers of 8 bits, so one weighted sum
-is exact in float32, in any order: the bytes depend on neither batch, threads nor machine, and a flat area stays flat.
+Weights are rounded to multiples of 2⁻¹⁶ that sum to exactly 1. Pixels are 8-bit integers, so a weighted sum of them
+fits into the 24-bit mantissa of float32 and is exact in any order of addition. Hence the bytes do not depend on the
+batch, the threads or the machine, and a flat area stays flat.
 """
 
 import math
@@ -16,7 +17,7 @@ from torch import Tensor
 from shiftprism._checks import Floats
 
 _GRAIN = 2.0**16
-_SIDE = 32
+_SIDE = 32  # of CIFAR's images, for which the published parameters are
 Matrix: TypeAlias = "sparse.csr_array[Any, tuple[int, int]]"
 
 
@@ -26,41 +27,43 @@ def scale_of(images: Tensor) -> float:
 
 
 def to_bytes(levels: Tensor) -> Tensor:
-    """Grey levels clipped to 0 … 255 and cut to whole ones, as the publisher's files are.
+    """Grey levels clipped to 0 … 255 and truncated to integers, as in the publisher's files.
 
-    The 0.001 keeps a whole number that rounding left just below itself.
+    The 0.001 keeps an integer that float rounding left just below itself from losing a level.
     """
     return (levels + 1e-3).clamp_(0, 255).to(torch.uint8)
 
 
-def exact(kernel: Floats) -> Floats:
-    """The non-negative `kernel` normalised, in multiples of 2⁻¹⁶ that sum to exactly 1."""
+def round_kernel(kernel: Floats) -> Floats:
+    """The non-negative `kernel` normalised to multiples of 2⁻¹⁶ that sum to exactly 1."""
     rounded: Floats = np.round(kernel / kernel.sum() * _GRAIN)
+    # The largest weight takes up what rounding lost or added: there it is the smallest relative change.
     rounded.flat[rounded.argmax()] += _GRAIN - rounded.sum()
     return rounded / _GRAIN
 
 
-def exact_rows(matrix: Matrix) -> Matrix:
-    """Each row of a sparse matrix made `exact`, in float32."""
+def round_rows(matrix: Matrix) -> Matrix:
+    """A sparse matrix with each row as `round_kernel` makes it, in float32."""
     matrix.sum_duplicates()
     for start, end in zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True):
-        matrix.data[start:end] = exact(matrix.data[start:end])
+        matrix.data[start:end] = round_kernel(matrix.data[start:end])
     return matrix.astype(np.float32)
 
 
 def gaussian_kernel(sigma: float, scale: float = 1.0, truncate: float = 4.0) -> Floats:
     """A sampled Gaussian of σ·scale pixels, out to `truncate` times that.
 
-    Below scale 1 it is finer than a pixel and sampling would lose it: there the kernel of scale 1 is resized instead.
+    Below scale 1 the Gaussian can be narrower than a pixel, and samples of it would be a single 1. There the kernel of
+    scale 1 is resized instead.
     """
     width = sigma * max(scale, 1.0)
     reach = int(truncate * width + 0.5)
     distance = np.arange(-reach, reach + 1)
     kernel: Floats = np.exp(-0.5 * (distance / max(width, 1e-9)) ** 2)
-    return exact(resized(kernel, min(scale, 1.0)))
+    return round_kernel(resize_kernel(kernel, min(scale, 1.0)))
 
 
-def resized(kernel: Floats, scale: float) -> Floats:
+def resize_kernel(kernel: Floats, scale: float) -> Floats:
     """A centred kernel (odd along each axis) drawn `scale` times as large.
 
     Above 1 each weight is spread over the pixels it covers; below 1 it is shared by its two nearest pixels.
@@ -70,6 +73,7 @@ def resized(kernel: Floats, scale: float) -> Floats:
         reach = kernel.shape[axis] // 2
         new = math.ceil((reach + 0.5) * scale - 0.5) if scale > 1 else math.ceil(reach * scale)
         distance = np.abs(np.arange(-new, new + 1)[:, None] - np.arange(-reach, reach + 1) * scale)
+        # The overlap of a pixel, one wide, with a weight that is `width` wide. At width 1 this is linear sharing.
         share = np.clip((width + 1) / 2 - distance, 0, 1) / width
         kernel = np.moveaxis(np.tensordot(share, kernel, (1, axis)), 0, axis)
     return kernel
@@ -92,8 +96,9 @@ def line_matrix(length: int, kernel: Floats, border: str) -> Matrix:
 
 @lru_cache(maxsize=32)
 def _blur_matrices(
-    height: int, width: int, sigma: float, scale: float, truncate: float, border: str
+    size: tuple[int, int], sigma: float, scale: float, truncate: float, border: str
 ) -> tuple[Matrix, Matrix]:
+    height, width = size
     kernel = gaussian_kernel(sigma, scale, truncate)
     across = sparse.kron(sparse.eye_array(height), line_matrix(width, kernel, border))
     down = sparse.kron(line_matrix(height, kernel, border), sparse.eye_array(width))
@@ -103,16 +108,19 @@ def _blur_matrices(
 def blur(images: Tensor, sigma: float, scale: float, truncate: float = 4.0, border: str = "edge") -> Tensor:
     """Images (N, C, H, W) after a Gaussian blur of σ·scale pixels, in float32."""
     height, width = images.shape[2:]
-    across, down = _blur_matrices(height, width, sigma, scale, truncate, border)
-    if across.nnz == height * width:  # a kernel of one pixel
+    across, down = _blur_matrices((height, width), sigma, scale, truncate, border)
+    if across.nnz == height * width:  # the kernel is a single pixel
         return images.float()
     return apply(down, apply(across, images)).view(images.shape)
 
 
-def steady(sigma: float, scale: float, truncate: float = 4.0) -> float:
-    """What blurred white noise is multiplied by at `scale` to spread as much as at scale 1."""
-    grown, plain = (gaussian_kernel(sigma, size, truncate) for size in (scale, 1.0))
-    return float((plain**2).sum() / (grown**2).sum())
+def noise_gain(sigma: float, scale: float, truncate: float = 4.0) -> float:
+    """The factor that gives white noise, blurred by σ·scale, the standard deviation it has at scale 1.
+
+    A blur with weights w in both directions multiplies the standard deviation of white noise by Σ w².
+    """
+    scaled, plain = (gaussian_kernel(sigma, size, truncate) for size in (scale, 1.0))
+    return float((plain**2).sum() / (scaled**2).sum())
 
 
 def zoom_matrix(height: int, width: int, factor: float) -> Matrix:
@@ -121,9 +129,9 @@ def zoom_matrix(height: int, width: int, factor: float) -> Matrix:
 
 
 def _line_zoom(length: int, factor: float) -> Matrix:
-    """(length, length): the middle of a line, ⌈length / factor⌉ long, enlarged with its ends kept, its middle taken.
+    """(length, length): crop the middle ⌈length / factor⌉ of a line, enlarge it with its ends kept, crop to `length`.
 
-    It is scipy.ndimage.zoom of order 1, between two crops.
+    The enlargement is that of scipy.ndimage.zoom with order 1.
     """
     middle = math.ceil(length / factor)
     enlarged = round(middle * factor)

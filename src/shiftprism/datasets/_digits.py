@@ -1,4 +1,4 @@
-"""scikit-learn's 1,797 bundled 8 × 8 digits: the data set that is always there."""
+"""The 1,797 digits of 8 × 8 pixels that scikit-learn brings: a data set that needs no download."""
 
 import numpy as np
 import torch
@@ -7,14 +7,14 @@ from shiftprism.datasets._dataset import Dataset
 
 
 def load_digits(split: str) -> Dataset:
-    """The "train" (1,201) or "test" (596) part of the digits, 0…16 scaled to 0…255.
+    """The "train" (1,201) or "test" (596) part of the digits, their levels 0…16 scaled to 0…255.
 
     >>> load_digits("test").images.shape
     torch.Size([596, 1, 8, 8])
     """
-    from sklearn.datasets import load_digits as bundled  # slow to import, so only where it is asked for
+    from sklearn.datasets import load_digits as bundled  # here, because it is slow to import
 
     pixels, labels = bundled(return_X_y=True)
     images = np.rint(pixels * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
-    whole = Dataset(torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64)), tuple("0123456789"))
-    return whole.divided(split, every=3)
+    digits = Dataset(torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64)), tuple("0123456789"))
+    return digits.divide(split, every=3)

@@ -6,16 +6,16 @@ from typing import Any
 
 from shiftprism._checks import wrong
 from shiftprism._extras import need
+from shiftprism.datasets._cache import Source
 from shiftprism.datasets._dataset import Dataset
-from shiftprism.datasets._decoded import Source
-from shiftprism.datasets._folders import SPLIT_FOLDERS, Labelled, labelled_images
+from shiftprism.datasets._folders import SPLIT_FOLDERS, LabelledFiles, load_images
 from shiftprism.datasets._images import Picture
 
 
 def load_hugging_face(name: str, split: str, cache: Path, size: int | None) -> Dataset:
-    """`name` = "owner/name" or "owner/name:configuration": the column of images and the column of class labels.
+    """The images and class labels of "owner/name" or "owner/name:configuration".
 
-    No code of the data set's is run: `datasets` reads its files, and the images go the way of everyone's image files.
+    No code of the data set is run: `datasets` reads its files, and the images are decoded like a folder's.
     """
     module = need("datasets", "hf")
     place, _, configuration = name.partition(":")
@@ -24,9 +24,9 @@ def load_hugging_face(name: str, split: str, cache: Path, size: int | None) -> D
         part: next((tables[each] for each in names if each in tables), None) for part, names in SPLIT_FOLDERS.items()
     }
     wanted = [table for part, table in parts.items() if table is not None and split in (part, "all")]
-    if not wanted and len(parts) - list(parts.values()).count(None) == 1 and len(tables) == 1:
-        whole = _read(module, f"hf:{name}", next(iter(tables.values())), cache, size)
-        return whole.divided(split)
+    if not wanted and len(tables) == 1 and any(table is not None for table in parts.values()):
+        # The data set has a single split, and not the one that is asked for.
+        return _read(module, f"hf:{name}", next(iter(tables.values())), cache, size).divide(split)
     if not wanted:
         raise wrong("split", f"one of {', '.join(tables)}", f"{split!r} for hf:{name}", "choose one that it has")
     return Dataset.concat([_read(module, f"hf:{name}", table, cache, size) for table in wanted])
@@ -35,19 +35,20 @@ def load_hugging_face(name: str, split: str, cache: Path, size: int | None) -> D
 def _read(module: Any, name: str, table: Any, cache: Path, size: int | None) -> Dataset:
     images, labels = _column(name, table, "Image"), _column(name, table, "ClassLabel")
     names = tuple(table.features[labels].names)
+    # The bytes of the files, not images that the library decoded: they go through the same checks as all others.
     raw = table.cast_column(images, module.Image(decode=False))
     pictures = [Picture(f"{name} row {row}", _reader(raw, images, row)) for row in range(len(raw))]
     source = Source("hugging-face", (name, str(table.split)), table._fingerprint)
-    return labelled_images(Labelled(pictures, list(table[labels]), names, source), cache, size)
+    return load_images(LabelledFiles(pictures, list(table[labels]), names, source), cache, size)
 
 
 def _column(name: str, table: Any, kind: str) -> str:
-    """The column of a kind; among several the one that is called as it should be, or the first."""
-    found = [column for column, feature in table.features.items() if type(feature).__name__ == kind]
-    if not found:
+    """The column of a kind. Among several it is the one with a usual name, or else the first."""
+    columns = [column for column, feature in table.features.items() if type(feature).__name__ == kind]
+    if not columns:
         got = f"{name} with {', '.join(table.features)}"
         raise wrong("name", f"a data set with a column of type {kind}", got, "choose another, or write an .npz of it")
-    return next((column for column in ("image", "img", "label", "fine_label") if column in found), found[0])
+    return next((column for column in ("image", "img", "label", "fine_label") if column in columns), columns[0])
 
 
 def _reader(table: Any, column: str, row: int) -> Callable[[], bytes]:

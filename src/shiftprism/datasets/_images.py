@@ -13,30 +13,31 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from shiftprism._checks import wrong
-from shiftprism.datasets._safe import Bytes, damaged
+from shiftprism.datasets._safe import Bytes, damage_error
 
-# Formats that are pixels. Those that are programs or call others (EPS, WMF, PDF) stay closed.
+# Formats that are pixels. Those that are programs or call others (EPS, WMF, PDF) are never opened.
 _FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 MOST_PIXELS = 1 << 26
-"""More pixels than this in one image is taken for a decompression bomb: 67 million, 8192 × 8192."""
+"""An image with more pixels than this (67 million, 8192 × 8192) is taken for a decompression bomb."""
 _MOST_BYTES = 1 << 28
 _BLOCK = 256
+_ORIENTATION = 0x0112  # the EXIF tag that says how the camera was held
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 class Picture(NamedTuple):
     """An image file, in a folder or in an archive."""
 
     where: str
-    """What an error calls it."""
+    """Its name in errors."""
     read: Callable[[], bytes]
-    """Its bytes."""
+    """Returns its bytes."""
 
 
 def suffixes() -> frozenset[str]:
-    """The endings of the image files that are read, lower case, with their dot."""
-    return frozenset(end for end, kind in Image.registered_extensions().items() if kind in _formats())
+    """The suffixes of image files that can be read, in lower case, with their dot."""
+    return frozenset(suffix for suffix, kind in Image.registered_extensions().items() if kind in _formats())
 
 
 @cache
@@ -47,45 +48,46 @@ def _formats() -> tuple[str, ...]:
 
 
 def decode(pictures: Sequence[Picture], size: int | None, grey: bool | None) -> tuple[tuple[int, ...], Iterator[Bytes]]:
-    """The shape (N, C, H, W) and the blocks of rows of `pictures`.
+    """The shape (N, C, H, W) of `pictures` and an iterator over blocks of their rows.
 
-    With a `size` every image is scaled to fill size × size (bicubic) and cut about its centre; without one they must
-    all have the same. C is 1 where every image is grey (or `grey` says so), otherwise 3.
+    With a `size` every image is scaled to fill size × size (bicubic) and cropped about its centre. Without one they
+    must all have the same size. C is 1 where every image is grey (or `grey` says so), otherwise 3.
     """
     if size is None or grey is None:
-        shapes = list(_parallel(_shape, pictures))
-        side = (size, size) if size is not None else _common(pictures, [shape[:2] for shape in shapes])
+        shapes = list(_map_parallel(_read_shape, pictures))
+        side = (size, size) if size is not None else _common_size(pictures, [shape[:2] for shape in shapes])
         grey = all(shape[2] for shape in shapes) if grey is None else grey
     else:
         side = (size, size)
-    return (len(pictures), 1 if grey else 3, side[1], side[0]), _blocks(pictures, side, grey)
+    return (len(pictures), 1 if grey else 3, side[1], side[0]), _decode_blocks(pictures, side, grey)
 
 
-def _blocks(pictures: Sequence[Picture], side: tuple[int, int], grey: bool) -> Iterator[Bytes]:
-    def one(picture: Picture) -> Bytes:
-        return opened(picture, lambda image: pixels(image, side, grey))
+def _decode_blocks(pictures: Sequence[Picture], side: tuple[int, int], grey: bool) -> Iterator[Bytes]:
+    def decode_picture(picture: Picture) -> Bytes:
+        return read_image(picture, lambda image: to_pixels(image, side, grey))
 
     for first in range(0, len(pictures), _BLOCK):
-        yield np.stack(list(_parallel(one, pictures[first : first + _BLOCK])))
+        yield np.stack(list(_map_parallel(decode_picture, pictures[first : first + _BLOCK])))
 
 
-def _parallel(work: Callable[[Picture], Made], pictures: Sequence[Picture]) -> Iterator[Made]:
-    """Pillow lets go of the interpreter while it decodes, so threads are enough."""
+def _map_parallel(work: Callable[[Picture], Result], pictures: Sequence[Picture]) -> Iterator[Result]:
+    """`work` on each picture. Pillow releases the interpreter lock while it decodes, so threads are enough."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for first in range(0, len(pictures), _BLOCK):  # a million tasks at once would be a gigabyte of them
+        for first in range(0, len(pictures), _BLOCK):  # a million waiting tasks would take a gigabyte
             yield from pool.map(work, pictures[first : first + _BLOCK])
 
 
-def _shape(picture: Picture) -> tuple[int, int, bool]:
-    return opened(picture, lambda image: (*_upright_size(image), image.mode in ("1", "L", "I;16")))
+def _read_shape(picture: Picture) -> tuple[int, int, bool]:
+    """Width, height, and whether it is grey."""
+    return read_image(picture, lambda image: (*_upright_size(image), image.mode in ("1", "L", "I;16")))
 
 
 def _upright_size(image: Image.Image) -> tuple[int, int]:
-    turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+    turned = image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
     return (image.height, image.width) if turned else image.size
 
 
-def _common(pictures: Sequence[Picture], sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
+def _common_size(pictures: Sequence[Picture], sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
     for picture, size in zip(pictures, sizes, strict=True):
         if size != sizes[0]:
             first = f"{sizes[0][0]} × {sizes[0][1]} ({pictures[0].where})"
@@ -94,11 +96,11 @@ def _common(pictures: Sequence[Picture], sizes: Sequence[tuple[int, int]]) -> tu
     return sizes[0]
 
 
-def opened(picture: Picture, use: Callable[[Image.Image], Made]) -> Made:
-    """What `use` makes of the image; every way an image file can fail becomes an error that names file and byte."""
+def read_image(picture: Picture, use: Callable[[Image.Image], Result]) -> Result:
+    """What `use` returns for the opened image. Every failure of an image file is an error that names file and byte."""
     content = picture.read()
     if len(content) > _MOST_BYTES:
-        raise damaged(picture.where, _MOST_BYTES, f"an image file of {len(content)} bytes")
+        raise damage_error(picture.where, _MOST_BYTES, f"an image file of {len(content)} bytes")
     if content.startswith(b"\x89PNG"):
         check_png(content, picture.where)
     file = io.BytesIO(content)
@@ -110,34 +112,34 @@ def opened(picture: Picture, use: Callable[[Image.Image], Made]) -> Made:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         problem = f"a decompression bomb ({error})"
     except Exception as error:  # Pillow's decoders raise almost anything on broken files
-        raise damaged(picture.where, file.tell(), f"not a readable image ({error})") from error
-    raise damaged(picture.where, file.tell(), problem)
+        raise damage_error(picture.where, file.tell(), f"not a readable image ({error})") from error
+    raise damage_error(picture.where, file.tell(), problem)
 
 
 def check_png(content: "bytes | bytearray", where: str) -> None:
-    """Walk through the chunks of a PNG and compare their check sums, which Pillow does not do for pixels."""
+    """Compare the checksum of every chunk of a PNG. Pillow does not do so for the chunks that hold pixels."""
     view, place = memoryview(content), 8
     while True:
         if place + 12 > len(view):
-            raise damaged(where, len(view), "the PNG breaks off")
+            raise damage_error(where, len(view), "the PNG is cut")
         length, kind = struct.unpack_from(">I4s", view, place)
         if place + 12 + length > len(view):
-            raise damaged(where, len(view), f"the PNG breaks off in a chunk {kind!r}")
+            raise damage_error(where, len(view), f"the PNG is cut in a chunk {kind!r}")
         (expected,) = struct.unpack_from(">I", view, place + 8 + length)
         if zlib.crc32(view[place + 4 : place + 8 + length]) != expected:
-            raise damaged(where, place, f"the check sum of a chunk {kind!r} is wrong")
+            raise damage_error(where, place, f"the checksum of a chunk {kind!r} is wrong")
         if kind == b"IEND":
             return
         place += 12 + length
 
 
-def pixels(image: Image.Image, side: tuple[int, int] | None, grey: bool) -> Bytes:
-    """(C, H, W): the image turned as its camera was held, in RGB or grey, filled into `side` = (width, height)."""
+def to_pixels(image: Image.Image, side: tuple[int, int] | None, grey: bool) -> Bytes:
+    """(C, H, W): the image upright, in RGB or grey, scaled and cropped to fill `side` = (width, height)."""
     image = ImageOps.exif_transpose(image)
     if image.mode == "I;16":  # 16 bits to 8; Pillow's own conversion would clip
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")
+        image = image.convert("RGBA")  # straight to RGB, Pillow warns that the transparency is lost
     image = image.convert("L" if grey else "RGB")
     if side is not None and image.size != side:
         image = ImageOps.fit(image, side, Image.Resampling.BICUBIC)
@@ -145,11 +147,11 @@ def pixels(image: Image.Image, side: tuple[int, int] | None, grey: bool) -> Byte
     return array[None] if grey else array.transpose(2, 0, 1)
 
 
-def resized(images: Bytes, size: int) -> Bytes:
-    """(N, C, size, size): each image of (N, C, H, W), C 1 or 3, scaled to fill the square and cut about its centre."""
+def resize(images: Bytes, size: int) -> Bytes:
+    """(N, C, size, size): each image of (N, C, H, W), C 1 or 3, scaled to fill the square and cropped at its centre."""
     out = np.empty((*images.shape[:2], size, size), np.uint8)
     grey = images.shape[1] == 1
-    for number, one in enumerate(images):
-        image = Image.fromarray(one[0] if grey else np.ascontiguousarray(one.transpose(1, 2, 0)))
-        out[number] = pixels(image, (size, size), grey)
+    for number, pixels in enumerate(images):
+        image = Image.fromarray(pixels[0] if grey else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+        out[number] = to_pixels(image, (size, size), grey)
     return out

@@ -1,6 +1,7 @@
 """SVHN: the cropped 32 × 32 digits, as MATLAB 5 files.
 
-The few elements of such a file that hold an array of numbers are read here: scipy's reader crashes on damaged ones.
+This file has its own reader for the few elements of the format that hold arrays of numbers, because scipy's reader
+crashes on damaged files.
 """
 
 import struct
@@ -14,32 +15,31 @@ import torch
 from numpy.typing import NDArray
 
 from shiftprism.datasets._dataset import Dataset
-from shiftprism.datasets._safe import Bytes, damaged
+from shiftprism.datasets._safe import Bytes, damage_error
 
 NAMES = tuple("0123456789")
-_HEAD = 128
-_MOST = 100_000 * 3072
-"""No matrix has more bytes: the training set has 73,257 images."""
+_HEADER = 128
+_MOST = 100_000 * 3072  # no matrix has more bytes: the training set has 73,257 images
+# The format's numbers for kinds of elements, and for types of numbers.
 _COMPRESSED, _MATRIX = 15, 14
 _TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 
 
 def load_svhn(path: Path) -> Dataset:
-    """X (32, 32, 3, N) and y (N, 1), in which 10 stands for the digit 0; memory-mapped where X is not compressed."""
-    found = {each.name: each for each in _matrices(path)}
-    if not {"X", "y"} <= set(found):
-        raise damaged(
-            path, path.stat().st_size, f"it holds {', '.join(sorted(found)) or 'nothing'} where X and y belong"
-        )
-    (shape, pixels), (_, labels) = found["X"][1:3], found["y"][1:3]
+    """The images X (32, 32, 3, N), memory-mapped if not compressed, and labels y (N, 1), where 10 is the digit 0."""
+    matrices = {matrix.name: matrix for matrix in _matrices(path)}
+    if not {"X", "y"} <= set(matrices):
+        problem = f"it holds {', '.join(sorted(matrices)) or 'nothing'} where X and y belong"
+        raise damage_error(path, path.stat().st_size, problem)
+    (shape, pixels), (_, labels) = matrices["X"][1:3], matrices["y"][1:3]
     if shape[:3] != (32, 32, 3) or len(shape) != 4 or pixels.dtype != np.uint8 or len(labels) != shape[3]:
         got = f"X is {pixels.dtype} {shape} and y has {len(labels)} numbers"
-        raise damaged(path, found["X"].byte, f"{got}, where bytes (32, 32, 3, N) and N numbers belong")
+        raise damage_error(path, matrices["X"].byte, f"{got}, where bytes (32, 32, 3, N) and N numbers belong")
     bad = np.flatnonzero(~np.isin(labels, np.arange(1, 11)))
     if bad.size:
         problem = f"image {bad[0]} has label {labels[bad[0]]}, which is not 1 to 10 (10 is the digit 0)"
-        raise damaged(path, found["y"].byte, problem)
-    # MATLAB counts the first index fastest, so in memory an image is (channel, column, row)
+        raise damage_error(path, matrices["y"].byte, problem)
+    # MATLAB's first index varies fastest, so in memory an image is (channel, column, row).
     images = torch.from_numpy(pixels.reshape(-1, 3, 32, 32)).transpose(2, 3)
     return Dataset(images, torch.from_numpy(labels.astype(np.int64) % 10), NAMES)
 
@@ -60,58 +60,58 @@ class _Element(NamedTuple):
 
 
 def _matrices(path: Path) -> Iterator[_Matrix]:
-    """Every array of numbers in the file; the elements must fill it to the last byte."""
+    """Every array of numbers in the file. The elements must fill the file to the last byte."""
     content = np.memmap(path, np.uint8, "c") if path.stat().st_size else np.empty(0, np.uint8)
-    order = {b"IM": "<", b"MI": ">"}.get(content[126:_HEAD].tobytes())
+    order = {b"IM": "<", b"MI": ">"}.get(content[126:_HEADER].tobytes())
     if order is None:
-        raise damaged(path, min(content.size, 126), "not the head of a MATLAB 5 file")
-    place = _HEAD
+        raise damage_error(path, min(content.size, 126), "not the header of a MATLAB 5 file")
+    place = _HEADER
     while place < content.size:
-        element = _element(path, content, place, place, order)
+        outer = element = _read_element(path, content, place, place, order)
         if element.kind == _COMPRESSED:
-            element = _element(path, _inflated(path, element.content, place), 0, place, order)._replace(
-                after=element.after
-            )
+            element = _read_element(path, _inflate(path, element.content, place), 0, place, order)
         if element.kind == _MATRIX:
-            yield _matrix(path, element.content, place, order)
-        place = element.after
+            yield _read_matrix(path, element.content, place, order)
+        place = outer.after
 
 
-def _element(path: Path, content: Bytes, place: int, byte: int, order: str) -> _Element:
-    """The element at `place`: a tag with type and length, then its bytes. `byte` is what an error names."""
+def _read_element(path: Path, content: Bytes, place: int, byte: int, order: str) -> _Element:
+    """The element at `place`: a tag with kind and length, then its bytes. An error names the `byte` of the file."""
     if place + 8 > content.size:
-        raise damaged(path, byte, "it breaks off in the head of an element")
+        raise damage_error(path, byte, "it is cut in the tag of an element")
     kind, size = struct.unpack(f"{order}2I", content[place : place + 8].tobytes())
     start, after = place + 8, place + 8 + size
-    if kind >> 16:  # a small one, whose length and bytes are all in the eight
+    if kind >> 16:  # a small element: length and bytes are all in the eight bytes of the tag
         kind, size, start, after = kind & 0xFFFF, kind >> 16, place + 4, place + 8
     if start + size > content.size or (start == place + 4 and size > 4):
-        raise damaged(path, byte, f"an element claims {size} bytes where {content.size - start} are left")
+        raise damage_error(path, byte, f"an element claims {size} bytes where {content.size - start} are left")
     return _Element(kind, content[start : start + size], after)
 
 
-def _inflated(path: Path, content: Bytes, byte: int) -> Bytes:
+def _inflate(path: Path, content: Bytes, byte: int) -> Bytes:
     stream = zlib.decompressobj()
     try:
+        # 1,024 bytes are more than enough for the headers of a matrix.
         out = bytearray(stream.decompress(content.tobytes(), _MOST + 1024))
     except zlib.error as error:
-        raise damaged(path, byte, f"a compressed element is broken ({error})") from error
+        raise damage_error(path, byte, f"a compressed element is broken ({error})") from error
     if not stream.eof:
-        raise damaged(path, byte, f"a compressed element is cut, or unpacks to more than {_MOST} bytes")
+        raise damage_error(path, byte, f"a compressed element is cut, or unpacks to more than {_MOST} bytes")
     return np.frombuffer(out, np.uint8)
 
 
-def _matrix(path: Path, content: Bytes, byte: int, order: str) -> _Matrix:
+def _read_matrix(path: Path, content: Bytes, byte: int, order: str) -> _Matrix:
     """Flags, dimensions, name and numbers, one after another, each padded to eight bytes."""
     parts, place = [], 0
     for _ in range(4):
-        parts.append(_element(path, content, place, byte, order))
+        parts.append(_read_element(path, content, place, byte, order))
         place = -(-parts[-1].after // 8) * 8
     _, sides, name, numbers = parts
     shape = tuple(np.frombuffer(sides.content.tobytes(), f"{order}i4").tolist()) if sides.content.size % 4 == 0 else ()
+    # Python integers: the product of a claimed shape may overflow int64.
     size = int(np.prod(shape, dtype=object)) if shape and min(shape) > 0 else -1
     kind = np.dtype(f"{order}{_TYPES.get(numbers.kind, 'V1')}")
     if kind.kind == "V" or size * kind.itemsize != numbers.content.size:
         problem = f"a matrix of shape {shape} has {numbers.content.size} bytes of type {numbers.kind}"
-        raise damaged(path, byte, problem)
+        raise damage_error(path, byte, problem)
     return _Matrix(name.content.tobytes().decode("latin-1"), shape, numbers.content.view(kind), byte)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from shiftprism.datasets._cache import Source, stamp
 from shiftprism.datasets._dataset import Dataset
-from shiftprism.datasets._decoded import Source, stamp
-from shiftprism.datasets._folders import SPLIT_FOLDERS, Labelled, first_folder, labelled_images, scan
+from shiftprism.datasets._folders import SPLIT_FOLDERS, LabelledFiles, first_folder, list_files, load_images
 from shiftprism.datasets._images import Picture
-from shiftprism.datasets._safe import check_name, damaged, opened_zip, unzipping
+from shiftprism.datasets._safe import check_name, damage_error, open_zip, zip_errors
 
 CLASSES = 200
 EACH = {"train": 500, "test": 50}
@@ -18,59 +18,64 @@ _INSIDE = "tiny-imagenet-200/"
 _MOST_BYTES = 1 << 22
 
 Files = Mapping[str, Callable[[], bytes]]
-"""What a file is called below the data set's folder -> how to read it."""
+"""From the name of a file below the data set's folder to a function that reads it."""
 
 
 def load_tiny_imagenet(path: Path, split: str, cache: Path) -> Dataset:
     """The training set (100,000) or, as "test", the validation set (10,000): the publisher's test set has no labels.
 
-    The classes are named by their WordNet ids and numbered in the order of these, whatever the layout.
+    The classes are named by their WordNet ids and numbered in the order of these ids, in every layout.
     """
     if path.suffix == ".zip":
-        with opened_zip(path) as archive:
-            return _decoded(path, _published(path, _zipped(path, archive), split, [stamp(path)]), split, cache)
+        with open_zip(path) as archive:  # open until the images are decoded
+            files = _list_published_files(path, _zip_files(path, archive), split, [stamp(path)])
+            return _check_and_load(path, files, split, cache)
     if (path / "wnids.txt").is_file():
-        return _decoded(path, _published(path, *_unpacked(path, split)), split, cache)
-    return _decoded(path, scan(first_folder(path, SPLIT_FOLDERS[split]) or path, None), split, cache)
+        files = _list_published_files(path, *_folder_files(path, split))
+    else:
+        files = list_files(first_folder(path, SPLIT_FOLDERS[split]) or path, None)
+    return _check_and_load(path, files, split, cache)
 
 
-def _decoded(path: Path, found: Labelled, split: str, cache: Path) -> Dataset:
-    counts = np.bincount(found.labels, minlength=len(found.names))
-    if len(found.names) != CLASSES or (counts != EACH[split]).any():
-        short = found.names[int((counts != EACH[split]).argmax())]
-        got = f"{len(found.names)} classes, {counts.min()} to {counts.max()} images each (look at {short})"
-        raise damaged(path, 0, f"{got}, where {CLASSES} classes have {EACH[split]} each")
-    source = Source("tiny-imagenet", (str(path.absolute()), split), found.source.state)
-    return labelled_images(found._replace(source=source), cache, 32, False)
+def _check_and_load(path: Path, files: LabelledFiles, split: str, cache: Path) -> Dataset:
+    counts = np.bincount(files.labels, minlength=len(files.names))
+    if len(files.names) != CLASSES or (counts != EACH[split]).any():
+        short = files.names[int((counts != EACH[split]).argmax())]
+        got = f"{len(files.names)} classes, {counts.min()} to {counts.max()} images each (look at {short})"
+        raise damage_error(path, 0, f"{got}, where {CLASSES} classes have {EACH[split]} each")
+    source = Source("tiny-imagenet", (str(path.absolute()), split), files.source.state)
+    return load_images(files._replace(source=source), cache, 32, False)
 
 
-def _published(path: Path, files: Files, split: str, state: object) -> Labelled:
+def _list_published_files(path: Path, files: Files, split: str, state: object) -> LabelledFiles:
     """The publisher's layout: `train/<wnid>/images/*.JPEG`, and `val/images/*.JPEG` with a list of their classes."""
-    names = tuple(sorted(_text(path, files, "wnids.txt").split()))
+    names = tuple(sorted(_read_text(path, files, "wnids.txt").split()))
     number = {name: position for position, name in enumerate(names)}
     if split == "train":
         images = sorted(name for name in files if name.startswith("train/") and name.endswith(".JPEG"))
         classes = [name.split("/")[1] for name in images]
     else:
-        rows = [line.split("\t") for line in _text(path, files, "val/val_annotations.txt").splitlines()]
+        rows = [line.split("\t") for line in _read_text(path, files, "val/val_annotations.txt").splitlines()]
         images, classes = [f"val/images/{row[0]}" for row in rows], [row[1] if row[1:] else "" for row in rows]
     for image, name in zip(images, classes, strict=True):
         if image not in files or name not in number:
-            raise damaged(path, 0, f"{image} of class {name!r} is listed, and the file or the class is not there")
+            raise damage_error(
+                path, 0, f"{image} of class {name!r} is listed, but the file or the class does not exist"
+            )
     pictures = [Picture(f"{path}/{image}", files[image]) for image in images]
-    return Labelled(pictures, [number[name] for name in classes], names, Source("", "", state))
+    return LabelledFiles(pictures, [number[name] for name in classes], names, Source("", "", state))
 
 
-def _text(path: Path, files: Files, name: str) -> str:
+def _read_text(path: Path, files: Files, name: str) -> str:
     if name not in files:
-        raise damaged(path, 0, f"it has no {name}")
+        raise damage_error(path, 0, f"it has no {name}")
     return files[name]().decode("utf-8", "replace")
 
 
-def _unpacked(folder: Path, split: str) -> tuple[Files, str, object]:
+def _folder_files(folder: Path, split: str) -> tuple[Files, str, object]:
     part = folder / ("train" if split == "train" else "val")
-    found = [folder / "wnids.txt", folder / "val" / "val_annotations.txt", *sorted(part.rglob("*.JPEG"))]
-    files = [file for file in found if file.is_file()]
+    paths = [folder / "wnids.txt", folder / "val" / "val_annotations.txt", *sorted(part.rglob("*.JPEG"))]
+    files = [path for path in paths if path.is_file()]
     return (
         {file.relative_to(folder).as_posix(): file.read_bytes for file in files},
         split,
@@ -78,20 +83,20 @@ def _unpacked(folder: Path, split: str) -> tuple[Files, str, object]:
     )
 
 
-def _zipped(path: Path, archive: zipfile.ZipFile) -> Files:
+def _zip_files(path: Path, archive: zipfile.ZipFile) -> Files:
     files: dict[str, Callable[[], bytes]] = {}
     for member in archive.infolist():
         check_name(path, member.filename, member.header_offset)
         if member.file_size > _MOST_BYTES:
             problem = f"{member.filename} claims {member.file_size} bytes where at most {_MOST_BYTES} can belong to it"
-            raise damaged(path, member.header_offset, problem)
+            raise damage_error(path, member.header_offset, problem)
         files[member.filename.removeprefix(_INSIDE)] = _reader(path, archive, member)
     return files
 
 
 def _reader(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Callable[[], bytes]:
     def read() -> bytes:
-        with unzipping(path, member.filename, member.header_offset):
+        with zip_errors(path, member.filename, member.header_offset):
             return archive.read(member)  # zipfile locks its file, so threads may share it
 
     return read

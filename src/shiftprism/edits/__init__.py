@@ -1,11 +1,11 @@
-"""What changes the input of a score first: the images, the features or the head, or several models made one.
+"""Changes made before a score is computed: to the images, to the features or the head, or several models averaged.
 
-An edit ends in Outputs (or in images), so every score, calibrator and metric applies after it as it did before.
+An edit returns Outputs (or images), so every score, calibrator and metric can be used after it.
 """
 
-from shiftprism.edits.ensembles import average, expected_entropy, mutual_information, predictive_entropy
-from shiftprism.edits.features import Dice, ReAct, ash, scale
-from shiftprism.edits.images import EPSILONS, choose_epsilon, odin, odin_score, perturb
+from shiftprism.edits._ensembles import average, expected_entropy, mutual_information, predictive_entropy
+from shiftprism.edits._features import Dice, ReAct, ash, scale
+from shiftprism.edits._images import EPSILONS, choose_epsilon, odin, odin_score, perturb
 
 __all__ = [
     "EPSILONS",

@@ -3,14 +3,13 @@
 Symbols, as in the paper: f feature, W class weights, s_k = w_k·f / |f| the similarity, α in (0, 1), β > 0.
 """
 
-from collections.abc import Callable
-from functools import partial
-
+from shiftprism.heads._duq import DUQ
+from shiftprism.heads._geometric import GSD, Geometric, Linear
 from shiftprism.heads._head import SMALLEST_ALPHA, SMALLEST_NORM, Head, Weighted, multiplier, norm
-from shiftprism.heads.duq import DUQ
-from shiftprism.heads.geometric import GSD, Geometric, Linear
-from shiftprism.heads.odin import Cosine, Euclidean, HyperFree, Inner
-from shiftprism.heads.sngp import SNGP
+from shiftprism.heads._odin import Cosine, Euclidean, HyperFree, Inner
+from shiftprism.heads._sngp import SNGP
+from shiftprism.heads._table import HEADS, Entry, describe_heads
+from shiftprism.heads._weights import check_linear, class_weights
 
 __all__ = [
     "DUQ",
@@ -20,6 +19,7 @@ __all__ = [
     "SMALLEST_NORM",
     "SNGP",
     "Cosine",
+    "Entry",
     "Euclidean",
     "Geometric",
     "Head",
@@ -27,20 +27,9 @@ __all__ = [
     "Inner",
     "Linear",
     "Weighted",
+    "check_linear",
+    "class_weights",
+    "describe_heads",
     "multiplier",
     "norm",
 ]
-
-HEADS: dict[str, Callable[[int, int], Head]] = {
-    "vanilla": Linear,
-    "alpha": partial(Geometric, beta=False),
-    "beta": partial(Geometric, alpha=False),
-    "alpha-beta": Geometric,
-    "gsd": partial(GSD, alpha=False),
-    "inner": Inner,
-    "cosine": Cosine,
-    "euclidean": Euclidean,
-    "hyper-free": HyperFree,
-    "sngp": SNGP,
-    "duq": DUQ,
-}

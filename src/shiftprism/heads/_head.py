@@ -24,13 +24,15 @@ def norm(features: Tensor) -> Tensor:
     >>> norm(torch.tensor([[3e30, 4e30], [0.0, 0.0]]))
     tensor([5.0000e+30, 0.0000e+00])
     """
+    # Divided by the largest entry, squares lie between 0 and 1. The scale is a constant to autograd: the norm is
+    # proportional to it, so its gradient would only cancel.
     scale = features.detach().abs().amax(1, keepdim=True).clamp_min(torch.finfo(features.dtype).tiny)
     lengths: Tensor = torch.linalg.vector_norm(features / scale, dim=1)
     return scale.squeeze(1) * lengths
 
 
 def multiplier(norms: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
-    """m = 1/α + β/(α|f|), (N,): what turns W f into (|f| + β)/α · s. It is positive, so no class changes its rank.
+    """m = 1/α + β/(α|f|), (N,): it turns W f into (|f| + β)/α · s. It is positive, so no class changes its rank.
 
     With α = 1 and β = 0 it is exactly 1, which is why a neutral head equals a linear one bit for bit.
 
@@ -47,6 +49,10 @@ class Head(nn.Module, ABC):
     out_features: int
     needs_image_gradient = False
     """Whether `penalty` differentiates by the images; those it gets, normalised, then carry a gradient."""
+    undecayed: tuple[str, ...] = ()
+    """The names of the parameters that get no weight decay."""
+    finite_up_to = 1e25
+    """Features of this size still have finite Outputs in float32; a head that squares them states a smaller one."""
 
     @abstractmethod
     def outputs(self, features: Tensor) -> Outputs:
@@ -70,24 +76,34 @@ class Head(nn.Module, ABC):
         """Called before each epoch."""
 
     def end_epoch(self) -> None:
-        """Called after each epoch: what was accumulated in it becomes what the head predicts with."""
+        """Called after each epoch: the head may now predict with what it accumulated."""
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """What the optimiser gets, with the weight decay each part should have."""
-        return [{"params": list(self.parameters()), "weight_decay": weight_decay}]
+        """What the optimiser gets: the undecayed parameters, if any, then the others with the weight decay."""
+        free = [self.get_parameter(name) for name in self.undecayed]
+        identities = {id(parameter) for parameter in free}
+        others = [parameter for parameter in self.parameters() if id(parameter) not in identities]
+        groups = [{"params": free, "weight_decay": 0.0}, {"params": others, "weight_decay": weight_decay}]
+        return [group for group in groups if group["params"]]
 
     def scales(self, features: Tensor) -> dict[str, Tensor]:
-        """The scales the head applies to each input, by name, (N,) each: they tell whether the head works."""
+        """The scales the head applies to each input, by name, (N,) each: they show whether the head works."""
         return {}
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}"
 
-    def _sizes(self, in_features: int, out_features: int) -> None:
+    def _set_sizes(self, in_features: int, out_features: int) -> None:
         for name, value in (("in_features", in_features), ("out_features", out_features)):
             if value < 1:
                 raise wrong(name, "a positive number", value, "a head maps D features to K classes")
         self.in_features, self.out_features = in_features, out_features
+
+    def _check_features(self, features: Tensor) -> None:
+        if features.ndim != 2 or features.shape[1] != self.in_features:
+            got = f"shape {tuple(features.shape)}"
+            advice = "pass the flattened input of the last layer"
+            raise wrong("features", f"of shape (N, {self.in_features})", got, advice)
 
 
 class Weighted(Head, ABC):
@@ -98,36 +114,33 @@ class Weighted(Head, ABC):
 
     def __init__(self, in_features: int, out_features: int, bias: bool) -> None:
         super().__init__()
-        self._sizes(in_features, out_features)
+        self._set_sizes(in_features, out_features)
         self.weight = nn.Parameter(torch.empty(out_features, in_features))
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         bound = 1 / math.sqrt(in_features)
         self.bias = nn.Parameter(torch.empty(out_features).uniform_(-bound, bound)) if bias else None
 
-
-def check_features(features: Tensor, in_features: int) -> None:
-    if features.ndim != 2 or features.shape[1] != in_features:
-        got = f"shape {tuple(features.shape)}"
-        raise wrong("features", f"of shape (N, {in_features})", got, "pass the flattened input of the last layer")
-
-
-def project(features: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """(|f|, W f / |f|, W f + b): the similarities never see the bias."""
-    check_features(features, weight.shape[1])
-    plain = F.linear(features, weight)
-    norms = norm(features)
-    similarities = plain / norms.clamp_min(SMALLEST_NORM)[:, None]
-    return norms, similarities, plain if bias is None else plain + bias
+    def _project(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """(|f|, W f / |f|, W f + b): the similarities never see the bias."""
+        self._check_features(features)
+        plain = F.linear(features, weight)
+        norms = norm(features)
+        similarities = plain / norms.clamp_min(SMALLEST_NORM)[:, None]
+        return norms, similarities, plain if bias is None else plain + bias
 
 
-def undecayed(head: Head, free: list[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
-    known = {id(parameter) for parameter in free}
-    rest = [parameter for parameter in head.parameters() if id(parameter) not in known]
-    return [{"params": free, "weight_decay": 0.0}, {"params": rest, "weight_decay": weight_decay}]
+def check_settings(positive: dict[str, float], non_negative: dict[str, float]) -> None:
+    """Refuse settings of a head that are out of range or infinite, by name."""
+    for name, value in positive.items():
+        if not 0 < value < math.inf:
+            raise wrong(name, "positive and finite", value, "leave it out for the published value")
+    for name, value in non_negative.items():
+        if not 0 <= value < math.inf:
+            raise wrong(name, "0 or more and finite", value, "leave it out for the published value")
 
 
-def summed(statistic: Tensor) -> Tensor:
-    """The sum over all processes of one training run; what a head accumulates goes through it, so all hold the same."""
+def sum_over_processes(statistic: Tensor) -> Tensor:
+    """The sum over all processes of one training run, in place: so every process accumulates the same."""
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(statistic)
     return statistic

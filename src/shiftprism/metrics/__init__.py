@@ -1,6 +1,7 @@
-"""Arrays in, numbers out: how well ID and OOD are told apart, how true the confidences are, and how sure that is.
+"""Arrays in, numbers out: how well scores separate ID from OOD, how well calibrated confidences are, and intervals.
 
-Lists, NumPy arrays and tensors are taken; a metric gives a float. Scores are higher for ID. Nothing here needs torch.
+Every metric takes lists, NumPy arrays or tensors and returns a float. Scores are higher for ID. Nothing here needs
+torch.
 
 >>> from shiftprism.metrics import auroc, ece
 >>> auroc(id=[3, 4, 5], ood=[1, 2, 4])
@@ -19,8 +20,18 @@ from shiftprism.metrics._binned import (
     reliability,
 )
 from shiftprism.metrics._interval import Interval, interval
+from shiftprism.metrics._probabilities import bin_numbers
 from shiftprism.metrics._ranks import aupr, aurc, auroc, fpr_at_tpr, tnr_at_tpr
-from shiftprism.metrics._scoring import BrierDecomposition, ScoringSums, accuracy, brier, brier_decomposition, nll
+from shiftprism.metrics._scoring import (
+    BrierDecomposition,
+    SampleScores,
+    ScoringSums,
+    accuracy,
+    brier,
+    brier_decomposition,
+    nll,
+    sample_scores,
+)
 from shiftprism.metrics._smooth import smooth_ece
 
 __all__ = [
@@ -28,12 +39,14 @@ __all__ = [
     "Interval",
     "Reliability",
     "ReliabilitySums",
+    "SampleScores",
     "ScoringSums",
     "accuracy",
     "adaptive_ece",
     "aupr",
     "aurc",
     "auroc",
+    "bin_numbers",
     "brier",
     "brier_decomposition",
     "classwise_ece",
@@ -43,6 +56,7 @@ __all__ = [
     "interval",
     "nll",
     "reliability",
+    "sample_scores",
     "smooth_ece",
     "tnr_at_tpr",
 ]

@@ -8,7 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shiftprism._checks import Floats, Integers, wrong
-from shiftprism.metrics._probabilities import bin_edges, bin_numbers, checked, sums, top, whole_bins
+from shiftprism.metrics._probabilities import (
+    bin_edges,
+    bin_numbers,
+    check_bins,
+    check_probabilities,
+    sum_by_bin,
+    top_label,
+)
 
 
 class Reliability(NamedTuple):
@@ -69,10 +76,10 @@ class ReliabilitySums:
     @staticmethod
     def of(probabilities: ArrayLike, labels: ArrayLike, bins: int = 15) -> "ReliabilitySums":
         """The sums of (N, K) `probabilities` with (N,) `labels`."""
-        confidence, correct = top(probabilities, labels)
+        confidence, correct = top_label(probabilities, labels)
         number = bin_numbers(confidence, bins)
         return ReliabilitySums(
-            np.bincount(number, minlength=bins), sums(number, confidence, bins), sums(number, correct, bins)
+            np.bincount(number, minlength=bins), sum_by_bin(number, confidence, bins), sum_by_bin(number, correct, bins)
         )
 
     def __add__(self, other: "ReliabilitySums") -> "ReliabilitySums":
@@ -125,10 +132,10 @@ def adaptive_ece(probabilities: ArrayLike, labels: ArrayLike, bins: int = 15) ->
     >>> round(adaptive_ece([[.9, .1], [.8, .2], [.3, .7], [.4, .6]], [0, 0, 0, 1], bins=2), 3)
     0.15
     """
-    confidence, correct = top(probabilities, labels)
+    confidence, correct = top_label(probabilities, labels)
     values, tied, counts = np.unique(confidence, return_inverse=True, return_counts=True)
     gaps = np.repeat(values - np.bincount(tied, correct) / counts, counts)
-    number = np.arange(len(gaps)) * whole_bins(bins) // len(gaps)
+    number = np.arange(len(gaps)) * check_bins(bins) // len(gaps)
     return float(np.abs(np.bincount(number, gaps)).sum() / len(gaps))
 
 
@@ -143,7 +150,7 @@ def classwise_ece(probabilities: ArrayLike, labels: ArrayLike, bins: int = 15) -
     >>> classwise_ece([[.75, .25], [.75, .25]], [0, 1], bins=5)
     0.25
     """
-    array, truth = checked(probabilities, labels)
+    array, truth = check_probabilities(probabilities, labels)
     cells = class_cells(array, truth, bins)
     return float(np.abs(cells.total - cells.hits).sum() / array.size)
 
@@ -187,6 +194,6 @@ def class_cells(probabilities: Floats, labels: Integers, bins: int) -> ClassCell
     return ClassCells(
         number,
         np.bincount(number.ravel(), minlength=size),
-        sums(number.ravel(), probabilities.ravel(), size),
+        sum_by_bin(number.ravel(), probabilities.ravel(), size),
         np.bincount(number[np.arange(samples), labels], minlength=size),
     )

@@ -1,4 +1,4 @@
-"""How sure a metric is: bootstrap intervals for any of them."""
+"""Bootstrap confidence intervals for any metric."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -30,14 +30,14 @@ def interval(
 ) -> Interval:
     """Percentile bootstrap interval of `metric(*samples)` at confidence `level`.
 
-    The rows of every sample are drawn again with replacement, `resamples` times, and the metric is computed anew:
+    The rows of every sample are drawn again with replacement, `resamples` times, and the metric is computed again:
 
     - `paired=False`: each sample by itself, for id and ood: `interval(auroc, id, ood)`;
     - `paired=True`: the same rows of all, for probabilities and labels: `interval(nll, probs, labels, paired=True)`.
 
-    A metric with options goes in as a `lambda` or a `functools.partial`. The same `seed` gives the same interval. It is
-    about the data drawn, not about training anew: seeds of training vary beside it. `ece` is never 0 on a finite
-    sample, and less so on a resample, so its interval misses the 0 of a calibrated model; ask `debiased_ece` for that.
+    A metric with options goes in as a `lambda` or a `functools.partial`. The same `seed` gives the same interval. It
+    covers the sampling of the data, not the randomness of training: report several training seeds as well. `ece` is
+    biased upwards, on a resample even more, so its interval misses the 0 of a calibrated model; use `debiased_ece`.
 
     Reference: Efron & Tibshirani 1993, "An introduction to the bootstrap", chapter 13.
 
@@ -46,9 +46,9 @@ def interval(
     >>> bool(low < value < high)
     True
     """
-    from scipy.stats import bootstrap  # half a second, which the other metrics need not wait for
+    from scipy.stats import bootstrap  # takes half a second to import, which only intervals should cost
 
-    arrays = [_rows(f"samples[{i}]", sample) for i, sample in enumerate(samples)]
+    arrays = [_as_rows(f"samples[{i}]", sample) for i, sample in enumerate(samples)]
     lengths = [len(array) for array in arrays]
     if not arrays:
         raise wrong("samples", "at least one array", "none", "pass what the metric takes, after the metric")
@@ -60,6 +60,7 @@ def interval(
         raise wrong("resamples", "at least 1", resamples, "1000 is usual")
 
     def statistic(*positions: Floats) -> float:
+        # SciPy resamples row numbers; paired samples share one set of them
         each = positions * len(arrays) if paired else positions
         return float(metric(*(array[at.astype(np.int64)] for array, at in zip(arrays, each, strict=True))))
 
@@ -77,7 +78,7 @@ def interval(
     return Interval(float(metric(*arrays)), float(ends.low), float(ends.high))
 
 
-def _rows(argument: str, sample: ArrayLike) -> np.ndarray[Any, Any]:
+def _as_rows(argument: str, sample: ArrayLike) -> np.ndarray[Any, Any]:
     array = array_of(argument, sample)
     if array.ndim == 0 or len(array) < 2:
         raise wrong(argument, "at least two rows", f"shape {array.shape}", "one row cannot be resampled")

@@ -1,4 +1,4 @@
-"""Metrics that read nothing but the order of the scores: any increasing map of them changes no value."""
+"""Metrics that depend on the order of the scores alone: an increasing map of the scores changes no value."""
 
 import math
 from typing import Literal
@@ -34,17 +34,18 @@ def aupr(id: ArrayLike, ood: ArrayLike, positive: Side = "id") -> float:
     """Average precision: Σ_k (R_k − R_{k−1}) P_k over the distinct thresholds, from the highest down.
 
     `id` (N,) and `ood` (M,) hold scores, higher = more ID. `positive="ood"` ranks the negated scores with OOD as the
-    class to be found. This is the step sum (scikit-learn's `average_precision_score`), not the trapezoid, which is too
+    positive class. This is the step sum (scikit-learn's `average_precision_score`), not the trapezoid, which is too
     optimistic. It depends on the ratio N : M; a random score gives the share of the positive class, not one half.
 
     >>> aupr([2, 3], [1, 2])
     0.8333333333333333
     """
-    wanted, other = _sides(id, ood, positive)
-    thresholds, counts = np.unique(wanted, return_counts=True)
-    found = np.cumsum(counts[::-1])[::-1]
-    mistaken = len(other) - np.searchsorted(np.sort(other), thresholds, "left")
-    return float(np.sum(counts * (found / (found + mistaken))) / len(wanted))
+    positives, negatives = _sides(id, ood, positive)
+    thresholds, counts = np.unique(positives, return_counts=True)
+    true_positives = np.cumsum(counts[::-1])[::-1]
+    false_positives = len(negatives) - np.searchsorted(np.sort(negatives), thresholds, "left")
+    precision = true_positives / (true_positives + false_positives)
+    return float(np.sum(counts * precision) / len(positives))
 
 
 def tnr_at_tpr(id: ArrayLike, ood: ArrayLike, tpr: float = 0.95) -> float:
@@ -60,7 +61,7 @@ def tnr_at_tpr(id: ArrayLike, ood: ArrayLike, tpr: float = 0.95) -> float:
 
 
 def fpr_at_tpr(id: ArrayLike, ood: ArrayLike, tpr: float = 0.95, positive: Side = "id") -> float:
-    """Share of the negative class taken for positive while at least `tpr` of the positive class is found.
+    """Share of the negative class that is taken for positive at the threshold that finds `tpr` of the positive class.
 
     - `positive="id"` (ODIN, the paper): t is the largest threshold with P(s_id ≥ t) ≥ `tpr`; the value is
       P(s_ood ≥ t), the OOD accepted along with the ID.
@@ -74,14 +75,14 @@ def fpr_at_tpr(id: ArrayLike, ood: ArrayLike, tpr: float = 0.95, positive: Side 
     >>> fpr_at_tpr(id, ood), fpr_at_tpr(id, ood, positive="ood")
     (0.25, 0.75)
     """
-    wanted, other = _sides(id, ood, positive)
+    positives, negatives = _sides(id, ood, positive)
     if not 0 < tpr <= 1:
         raise wrong("tpr", "in (0, 1]", tpr, "pass .95 to find 95 % of the positive class")
     # 0.07 · 100 is 7.000000000000001 in floating point; the slack keeps that at 7 samples.
-    needed = math.ceil(tpr * len(wanted) * (1 - 1e-12))
-    position = len(wanted) - needed
-    threshold = np.partition(wanted, position)[position]
-    return float(np.mean(other >= threshold))
+    needed = math.ceil(tpr * len(positives) * (1 - 1e-12))
+    position = len(positives) - needed
+    threshold = np.partition(positives, position)[position]
+    return float(np.mean(negatives >= threshold))
 
 
 def aurc(confidences: ArrayLike, correct: ArrayLike) -> float:
@@ -96,14 +97,15 @@ def aurc(confidences: ArrayLike, correct: ArrayLike) -> float:
     >>> aurc([.9, .8, .7, .6], [True, True, False, True])  # risks 0, 0, 1/3, 1/4
     0.14583333333333331
     """
-    sureness, right = vector("confidences", confidences), vector("correct", correct)
-    if right.shape != sureness.shape:
-        raise wrong("correct", f"of shape {sureness.shape}", f"shape {right.shape}", "pass one for each confidence")
+    scores, right = vector("confidences", confidences), vector("correct", correct)
+    if right.shape != scores.shape:
+        raise wrong("correct", f"of shape {scores.shape}", f"shape {right.shape}", "pass one for each confidence")
     if not np.isin(right, (0, 1)).all():
         raise wrong(
             "correct", "0 or 1", f"values from {right.min():g} to {right.max():g}", "pass predictions == labels"
         )
-    _, tied, counts = np.unique(-sureness, return_inverse=True, return_counts=True)
+    # every sample of a group of equal confidences gets the error rate of that group
+    _, tied, counts = np.unique(-scores, return_inverse=True, return_counts=True)
     errors = np.repeat(np.bincount(tied, 1 - right) / counts, counts)
     return float(np.mean(np.cumsum(errors) / np.arange(1, len(errors) + 1)))
 

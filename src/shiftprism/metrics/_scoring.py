@@ -1,4 +1,4 @@
-"""Proper scoring rules, and accuracy."""
+"""Accuracy and the proper scoring rules: of a set of samples, of each sample, and as sums that can be merged."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -6,10 +6,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shiftprism._checks import Floats, Integers
 from shiftprism.metrics._binned import class_cells
-from shiftprism.metrics._probabilities import checked, top
+from shiftprism.metrics._probabilities import check_probabilities, top_label
 
 _SMALLEST = float(np.finfo(np.float64).tiny)
+"""A probability of 0 counts as this much, so that the NLL stays finite."""
 
 
 def accuracy(probabilities: ArrayLike, labels: ArrayLike) -> float:
@@ -18,7 +20,7 @@ def accuracy(probabilities: ArrayLike, labels: ArrayLike) -> float:
     >>> accuracy([[.9, .1], [.3, .7]], [0, 0])
     0.5
     """
-    return float(top(probabilities, labels)[1].mean())
+    return float(top_label(probabilities, labels)[1].mean())
 
 
 def nll(probabilities: ArrayLike, labels: ArrayLike) -> float:
@@ -31,9 +33,7 @@ def nll(probabilities: ArrayLike, labels: ArrayLike) -> float:
     >>> round(nll([[.5, .5], [.25, .75]], [0, 1]), 4)
     0.4904
     """
-    array, truth = checked(probabilities, labels)
-    likelihood = array[np.arange(len(array)), truth]
-    return float(-np.log(np.maximum(likelihood, _SMALLEST)).mean())
+    return float(_log_losses(*check_probabilities(probabilities, labels)).mean())
 
 
 def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
@@ -47,17 +47,52 @@ def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
     >>> round(brier([[.75, .25], [.25, .75]], [0, 0]), 3)
     0.625
     """
-    array, truth = checked(probabilities, labels)
-    residual = array.copy()
-    residual[np.arange(len(array)), truth] -= 1
-    return float(np.square(residual).sum() / len(array))
+    return float(_squared_errors(*check_probabilities(probabilities, labels)).mean())
+
+
+def _log_losses(probabilities: Floats, labels: Integers) -> Floats:
+    """(N,): −ln p[label]."""
+    likelihood = probabilities[np.arange(len(labels)), labels]
+    return np.asarray(-np.log(np.maximum(likelihood, _SMALLEST)))
+
+
+def _squared_errors(probabilities: Floats, labels: Integers) -> Floats:
+    """(N,): Σ_k (p_k − [label = k])²."""
+    residual = probabilities.copy()
+    residual[np.arange(len(labels)), labels] -= 1
+    return np.asarray(np.einsum("nk,nk->n", residual, residual))
+
+
+class SampleScores(NamedTuple):
+    """What the metrics average, for each of N samples."""
+
+    confidence: Floats
+    """(N,): the largest probability."""
+    correct: Floats
+    """(N,): 1 where its class is the label, else 0; the mean is `accuracy`."""
+    log_loss: Floats
+    """(N,): the mean is `nll`."""
+    squared_error: Floats
+    """(N,): the mean is `brier`."""
+
+
+def sample_scores(probabilities: ArrayLike, labels: ArrayLike) -> SampleScores:
+    """Confidence, correctness, NLL and Brier score of each sample: for weighted means, resamples and histograms.
+
+    `probabilities` (N, K), `labels` (N,).
+
+    >>> sample_scores([[.75, .25], [.25, .75]], [0, 0]).squared_error
+    array([0.125, 1.125])
+    """
+    array, truth = check_probabilities(probabilities, labels)
+    return SampleScores(*top_label(array, truth), _log_losses(array, truth), _squared_errors(array, truth))
 
 
 @dataclass(frozen=True)
 class ScoringSums:
     """The sums behind `accuracy`, `nll` and `brier`, four numbers: those of two sets of samples add up with `+`.
 
-    For data that come in batches or live on several machines; `ReliabilitySums` is its like for the ECE.
+    For data that come in batches or live on several machines. `ReliabilitySums` does the same for the ECE.
 
     >>> both = ScoringSums.of([[.5, .5]], [0]) + ScoringSums.of([[.25, .75]], [1])
     >>> round(both.nll, 4), both.accuracy
@@ -72,9 +107,8 @@ class ScoringSums:
     @staticmethod
     def of(probabilities: ArrayLike, labels: ArrayLike) -> "ScoringSums":
         """The sums of (N, K) `probabilities` with (N,) `labels`."""
-        array, truth = checked(probabilities, labels)
-        n = len(array)
-        return ScoringSums(n, n * accuracy(array, truth), n * nll(array, truth), n * brier(array, truth))
+        _, correct, log_loss, squared_error = sample_scores(probabilities, labels)
+        return ScoringSums(len(correct), float(correct.sum()), float(log_loss.sum()), float(squared_error.sum()))
 
     def __add__(self, other: "ScoringSums") -> "ScoringSums":
         return ScoringSums(
@@ -125,16 +159,17 @@ def brier_decomposition(probabilities: ArrayLike, labels: ArrayLike, bins: int =
     >>> [round(part, 3) for part in parts]
     [0.125, 0.0, 0.5, 0.0]
     """
-    array, truth = checked(probabilities, labels)
+    array, truth = check_probabilities(probabilities, labels)
     samples, classes = array.shape
     number, used, total, hits = class_cells(array, truth, bins)
     mean, rate = total / np.maximum(used, 1), hits / np.maximum(used, 1)
     base = np.bincount(truth, minlength=classes) / samples
     spread = array - mean[number]
-    covered = spread[np.arange(samples), truth].sum()  # Σ spread · (label − rate): the rate drops out in every cell
+    # Σ spread · (label − rate) over a cell is Σ spread · label, because the spread sums to 0 in every cell
+    covariance = spread[np.arange(samples), truth].sum()
     return BrierDecomposition(
         reliability=float(np.sum(used * (mean - rate) ** 2) / samples),
         resolution=float(np.sum(used * (rate - np.repeat(base, bins)) ** 2) / samples),
         uncertainty=float(np.sum(base * (1 - base))),
-        within=float((np.square(spread).sum() - 2 * covered) / samples),
+        within=float((np.square(spread).sum() - 2 * covariance) / samples),
     )

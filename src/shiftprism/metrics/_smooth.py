@@ -4,11 +4,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shiftprism._checks import Floats
-from shiftprism.metrics._probabilities import top
+from shiftprism.metrics._probabilities import top_label
 
 _CELLS = 4096
 """Steps of the grid on [0, 1]. Widths of practical interest are above .005, twenty steps."""
 _HALVINGS = 30
+"""Steps of the bisection for σ: 2⁻³⁰ is far below the grid."""
 
 
 def smooth_ece(probabilities: ArrayLike, labels: ArrayLike) -> float:
@@ -23,21 +24,23 @@ def smooth_ece(probabilities: ArrayLike, labels: ArrayLike) -> float:
     >>> round(smooth_ece([[.75, .25]] * 4, [0, 1, 1, 1]), 6)  # one confidence: |1/4 − 3/4| for any σ
     0.5
     """
-    confidence, correct = top(probabilities, labels)
-    spectrum = np.fft.rfft(_mirrored(confidence, correct - confidence))
+    confidence, correct = top_label(probabilities, labels)
+    # Smoothing multiplies the spectrum by that of the Gaussian; a grid of length 2 has the frequencies π k.
+    spectrum = np.fft.rfft(_mirror(confidence, correct - confidence))
     waves = np.pi * np.arange(len(spectrum))
 
-    def smoothed(width: float) -> float:
+    def error_at(width: float) -> float:
         return float(np.abs(np.fft.irfft(spectrum * np.exp(-0.5 * (waves * width) ** 2))).mean())
 
+    # The error falls as σ grows, so bisection finds the σ that equals its own error.
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         width = (low + high) / 2
-        low, high = (width, high) if smoothed(width) > width else (low, width)
-    return smoothed(high)
+        low, high = (width, high) if error_at(width) > width else (low, width)
+    return error_at(high)
 
 
-def _mirrored(positions: Floats, weights: Floats) -> Floats:
+def _mirror(positions: Floats, weights: Floats) -> Floats:
     """The density of the mean weight on a grid of [0, 1] and its mirror image.
 
     On this circle of length 2 a plain Gaussian is the reflected one of [0, 1], and smoothing is one product of spectra.

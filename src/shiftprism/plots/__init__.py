@@ -1,20 +1,23 @@
 """Rows and Outputs in, figures out. `svg` makes one that reads on paper, on a light page and on a dark one."""
 
 from shiftprism.plots._curves import VARIANTS, scale_curves, severity_curves, severity_overview
+from shiftprism.plots._distributions import groups, reliability_diagrams, roc_curves, score_histograms, shift_plane
+from shiftprism.plots._outputs import ModelOutputs, read_model_outputs
 from shiftprism.plots._space import feature_space, pixel_counts, pixel_histograms
-from shiftprism.plots._spread import groups, reliability_diagrams, roc_curves, score_histograms, shift_plane
-from shiftprism.plots._style import COLOURS, MARKERS, alone, inline, svg, words
+from shiftprism.plots._style import COLOURS, MARKERS, alone, inline, svg, symbol
 
 __all__ = [
     "COLOURS",
     "MARKERS",
     "VARIANTS",
+    "ModelOutputs",
     "alone",
     "feature_space",
     "groups",
     "inline",
     "pixel_counts",
     "pixel_histograms",
+    "read_model_outputs",
     "reliability_diagrams",
     "roc_curves",
     "scale_curves",
@@ -23,5 +26,5 @@ __all__ = [
     "severity_overview",
     "shift_plane",
     "svg",
-    "words",
+    "symbol",
 ]

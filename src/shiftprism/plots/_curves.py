@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shiftprism._checks import Floats, wrong
-from shiftprism.benchmark import Row
-from shiftprism.plots._style import INK, STYLE, grid, label, legend, look, words
+from shiftprism.plots._style import INK, STYLE, grid, label, legend, line_style, symbol
+from shiftprism.rows import Row
 
 VARIANTS = ("vanilla", "alpha", "beta", "alpha-beta")
 """The paper's own four, which its Figs. 3 and 4 draw."""
@@ -32,10 +32,10 @@ def severity_curves(rows: Sequence[Row], shifts: Sequence[str], models: Sequence
             for column, model in enumerate(models):
                 for number, score in enumerate(("g", "h")):
                     _curve(axes[line][column], found.of(model, shift, score), score, number)
-                axes[line][column].set_title(f"{words(model)}: {words(shift)}", fontsize=9)
+                axes[line][column].set_title(f"{symbol(model)}: {symbol(shift)}", fontsize=9)
             for number, model in enumerate(models):
-                _curve(axes[line][-1], found.of(model, shift, "u"), f"U, {words(model)}", number + 2)
-            axes[line][-1].set_title(f"U: {words(shift)}", fontsize=9)
+                _curve(axes[line][-1], found.of(model, shift, "u"), f"U, {symbol(model)}", number + 2)
+            axes[line][-1].set_title(f"U: {symbol(shift)}", fontsize=9)
             _same_height(axes[line])
             for column, axis in enumerate(axes[line]):
                 label(axis, "severity" if line == len(shifts) - 1 else "", "" if column else "AUROC")
@@ -58,8 +58,8 @@ def severity_overview(rows: Sequence[Row], score: str = "u", models: Sequence[st
         flat = [axis for line in axes for axis in line]
         for place, (axis, shift) in enumerate(zip(flat, names, strict=False)):
             for number, model in enumerate(models):
-                _curve(axis, found.of(model, shift, score), words(model), number + 2)
-            axis.set_title(words(shift), fontsize=9)
+                _curve(axis, found.of(model, shift, score), symbol(model), number + 2)
+            axis.set_title(symbol(shift), fontsize=9)
             label(axis, "severity" if place >= len(names) - columns else "", "" if place % columns else "AUROC")
         _same_height(flat[: len(names)])
         for axis in flat[len(names) :]:
@@ -88,12 +88,12 @@ def scale_curves(rows: Sequence[Row], model: str = "alpha-beta", shifts: Sequenc
             for number, shift in enumerate(ladders):
                 points = found.of(model, shift, scale)
                 steps = {0.0: clean} | {severity / max(points): point for severity, point in points.items()}
-                _band(axis, {x: point for x, point in steps.items() if point is not None}, words(shift), number)
+                _band(axis, {x: point for x, point in steps.items() if point is not None}, symbol(shift), number)
             for place, name in enumerate(sets):
                 if point := found.at(model, name, 0, scale):
                     axis.errorbar(1.2 + 0.2 * place, point[0], yerr=point[1], color=INK, marker="_", ms=9)
             places = [0, 0.5, 1, *(1.2 + 0.2 * place for place in range(len(sets)))]
-            axis.set_xticks(places, ["clean", "½", "1", *map(words, sets)])
+            axis.set_xticks(places, ["clean", "½", "1", *map(symbol, sets)])
             for tick in axis.get_xticklabels()[3:]:
                 tick.set(rotation=35, ha="right", rotation_mode="anchor")
             axis.set_title(f"median of {_SCALES[scale]}", fontsize=10)
@@ -145,7 +145,7 @@ def _curve(axis: Axes, points: dict[int, tuple[float, float]], name: str, number
 
 
 def _band(axis: Axes, points: dict[float, tuple[float, float]], name: str, number: int) -> None:
-    style = look(number)
+    style = line_style(number)
     x: Floats = np.array(list(points), dtype=np.float64)
     mean, spread = (np.array([point[i] for point in points.values()], dtype=np.float64) for i in (0, 1))
     axis.plot(x, mean, label=name, lw=1.3, **style)

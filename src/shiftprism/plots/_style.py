@@ -1,4 +1,4 @@
-"""What all figures share: colours, the grid of panels, words for names, and SVG whose ink is the page's."""
+"""What all figures share: colours, the grid of panels, names, and SVG in the page's own text colour."""
 
 import io
 import re
@@ -8,6 +8,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from shiftprism.rows import display_name
 
 # Okabe and Ito's palette: told apart with any kind of colour vision. The fourth is a little darker, to show on white,
 # and the seventh a violet: their orange is the fourth again to eyes without red or green cones.
@@ -90,7 +92,7 @@ def legend(figure: Figure, *axes: Axes, columns: int = 5, scale: float = 1.0) ->
     figure.legend(handles, texts, loc="outside upper center", ncols=min(len(found), columns), markerscale=scale)
 
 
-def look(number: int) -> dict[str, Any]:
+def line_style(number: int) -> dict[str, Any]:
     """Colour, marker and, beyond the palette, the stroke of line `number`: never by colour alone."""
     stroke = LINES[number // len(COLOURS) % len(LINES)]
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "ls": stroke, "ms": 4}
@@ -101,10 +103,10 @@ def colour(number: int) -> str:
     return GREY if number == 0 else COLOURS[(number - 1) % len(COLOURS)]
 
 
-def words(name: str) -> str:
-    """A name as people write it.
+def symbol(name: str) -> str:
+    """A name as a figure shows it: Greek letters for heads, plain words for the rest.
 
-    >>> words("alpha-beta"), words("motion_blur"), words("u")
+    >>> symbol("alpha-beta"), symbol("motion_blur"), symbol("u")
     ('α-β', 'motion blur', 'U')
     """
-    return _NAMES.get(name, name.replace("_", " "))
+    return _NAMES.get(name, display_name(name))

@@ -7,17 +7,16 @@ import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from shiftprism import __version__
+from shiftprism.claims import SIGNS, Finding, count_judgements
 from shiftprism.report._table import Cell, Table
-
-if TYPE_CHECKING:
-    from shiftprism.claims import Finding
 
 _CSS = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 _JS = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
-_VERDICTS = {"holds": ("holds", "✓"), "does not hold": ("fails", "✗"), "not measured": ("open", "○")}
+_CLASSES = {"holds": "holds", "contradicted": "fails", "not shown": "open", "not measured": "open"}
+"""The CSS class of each judgement."""
 
 
 class Section(NamedTuple):
@@ -54,12 +53,12 @@ def page(title: str, lead: str, sections: Sequence[Section]) -> str:
 def figure(title: str, text: str, drawing: str, heading: bool = True) -> str:
     """An `<svg>` with its title and a text that says how to read it."""
     above = f"<h3>{escape(title)}</h3>\n" if heading else ""
-    said = f"<p>{escape(text)}</p>\n" if text else ""
+    caption = f"<p>{escape(text)}</p>\n" if text else ""
     wide = re.search(r'style="max-width:([\d.]+)pt"', drawing)
     least = (
         f' style="--least:{0.6 * float(wide[1]):.0f}pt"' if wide else ""
     )  # letters shrink to six points, then it scrolls
-    return f'{above}{said}<figure role="img" aria-label="{escape(title)}"{least}>{drawing}</figure>'
+    return f'{above}{caption}<figure role="img" aria-label="{escape(title)}"{least}>{drawing}</figure>'
 
 
 def table(one: Table, heading: bool = True) -> str:
@@ -82,35 +81,32 @@ def table(one: Table, heading: bool = True) -> str:
     )
 
 
-def folded(title: str, inner: str) -> str:
-    """Something to open: long tables that few readers want at once."""
+def fold(title: str, inner: str) -> str:
+    """HTML that opens on a click: long tables that few readers want at once."""
     return f"<details><summary>{escape(title)}</summary>\n{inner}\n</details>"
 
 
-def findings(found: "Sequence[Finding]") -> str:
-    """Every claim with its verdict, as word and symbol; its evidence opens beneath it."""
+def list_findings(found: Sequence[Finding]) -> str:
+    """Every claim with its judgement, as word and symbol; its evidence opens beneath it."""
     parts = []
     for data in dict.fromkeys(one.data for one in found):
         own = [one for one in found if one.data == data]
-        counts = ", ".join(f"{sum(one.verdict == verdict for one in own)} {_plural(verdict)}" for verdict in _VERDICTS)
-        unsure = sum(one.reason == "not shown" for one in own)
-        counts += f"; of those that do not hold {unsure} are only not shown: the data cannot tell" if unsure else ""
-        parts.append(f'<h3>On {escape(data)}</h3>\n<p class="count">{counts}.</p>')
-        parts.append(f'<ul class="claims">{"".join(map(_finding, own))}</ul>')
+        parts.append(f'<h3>On {escape(data)}</h3>\n<p class="count">{count_judgements(own)}.</p>')
+        parts.append(f'<ul class="claims">{"".join(map(_list_item, own))}</ul>')
     return "\n".join(parts)
 
 
-def _finding(one: "Finding") -> str:
-    name, symbol = _VERDICTS[one.verdict]
-    reason = f"<small>{escape(one.reason)}</small>" if one.reason else ""
+def _list_item(one: Finding) -> str:
     body = [[Cell(e.name), Cell(e.text, mean=e.value), _count(e.seeds), _count(e.n)] for e in one.evidence]
     head = ["evidence", "effect [95 % interval]", "seeds", "images"]
     shown = Table(f"Evidence: {one.claim.sentence}", one.note, head, body, 1, 0)
     inner = table(shown, heading=False) if body else f"<p>{escape(one.note)}</p>"
+    sentence = f'<span class="sentence">{escape(one.claim.sentence)}</span>'
+    place = f'<span class="place">{escape(one.claim.place)}</span>'
+    sign = f'<span aria-hidden="true">{SIGNS[one.judgement]}</span>'
     return (
-        f'<li class="{name}"><details><summary><span class="verdict"><span aria-hidden="true">{symbol}</span> '
-        f'{escape(one.verdict)}{reason}</span><span><span class="sentence">{escape(one.claim.sentence)}</span> '
-        f'<span class="place">{escape(one.claim.place)}</span></span></summary>\n{inner}</details></li>'
+        f'<li class="{_CLASSES[one.judgement]}"><details><summary><span class="verdict">{sign} {one.judgement}</span>'
+        f"<span>{sentence} {place}</span></summary>\n{inner}</details></li>"
     )
 
 
@@ -122,10 +118,6 @@ def _cell(cell: Cell) -> str:
 
 def _count(value: int) -> Cell:
     return Cell(f"{value:,}", mean=float(value))
-
-
-def _plural(verdict: str) -> str:
-    return {"holds": "hold", "does not hold": "do not hold"}.get(verdict, verdict)
 
 
 def _anchor(title: str) -> str:

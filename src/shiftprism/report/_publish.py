@@ -1,81 +1,148 @@
 """A folder of results made readable: tables, figures, claims and the page."""
 
-import json
-import re
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
 from shiftprism import claims, plots
-from shiftprism._checks import wrong
+from shiftprism._errors import wrong
 from shiftprism._files import write_text
-from shiftprism.benchmark import Results, Row
-from shiftprism.report._figures import Drawing, drawings
-from shiftprism.report._page import Section, figure, findings, folded, page, table
-from shiftprism.report._paper_tables import paper_tables
-from shiftprism.report._table import Cell, Table, names, to_csv, to_latex, to_markdown
+from shiftprism.claims import Finding
+from shiftprism.report import _page as html
+from shiftprism.report._figures import Drawing, list_drawings
+from shiftprism.report._table import Cell, Section, Table, label_cells, to_csv, to_latex, to_markdown
+from shiftprism.report._tables import make_tables
+from shiftprism.rows import Results, ResultsFolder, Row
 
 FORMATS = {"md": (to_markdown, "md"), "latex": (to_latex, "tex"), "csv": (to_csv, "csv")}
-"""Format -> how a table is written in it, and how the name of its file ends."""
+"""Format -> how a table is written in it, and the ending of its file."""
 
 
-def publish(folder: str | Path, page: bool = True) -> None:
-    """Write tables/, figures/, claims.json and, as a `page`, report.html of a RESULTS folder.
+class _Content(NamedTuple):
+    """Everything a page shows of a folder of results."""
 
-    Figures of single images need the stored outputs of the models; where these are not stored, as in published
-    results, the figures already in figures/ stay as they are.
+    folder: ResultsFolder
+    results: Results
+    tables: Mapping[str, Table]
+    findings: Sequence[Finding]
+    figures: Mapping[Drawing, str]
+    """Each figure as an `<svg>`."""
+
+
+def publish(folder: str | Path, results: Results | None = None, *, page: bool = True, lead: str = "") -> list[Finding]:
+    """Write tables/, figures/, claims.json and, as a `page`, report.html of a RESULTS folder; return the findings.
+
+    `results` are the folder's own where they are in memory already. `lead` is HTML, the first sentences of the page.
+    Figures of single images need the stored outputs of the models. Where these are not stored, as in published results,
+    the figures already in figures/ stay as they are.
     """
-    folder = Path(folder)
-    results = read(folder)
-    tables = paper_tables(results)
+    content = _gather_content(folder, results)
     for kind in FORMATS:
-        write_tables(tables, folder / "tables", kind)
-    drawn = _drawn(folder, drawings(folder, results))
-    for one, drawing in drawn.items():
-        write_text(folder / "figures" / f"{one.stem}.svg", plots.alone(drawing))
-    found = claims.judge(results)
-    claims.write(folder / "claims.json", found)
+        write_tables(content.tables, content.folder.tables, kind)
+    for drawing, svg in content.figures.items():
+        write_text(content.folder.figure(drawing.stem), plots.alone(svg))
+    claims.write_findings(content.folder.claims, content.findings)
     if page:
-        write_text(folder / "report.html", _html(folder, results, tables, found, drawn))
+        write_text(content.folder.page, _make_page(content, lead))
+    return list(content.findings)
 
 
-def html(path: str | Path) -> str:
-    """The page of a RESULTS folder, or of a file of rows; nothing is written."""
-    path, results = Path(path), read(path)
-    folder = path if path.is_dir() else path.parent
-    drawn = _drawn(folder, drawings(folder, results))
-    return _html(folder, results, paper_tables(results), claims.judge(results), drawn)
+def make_page(path: str | Path) -> str:
+    """The HTML page of a RESULTS folder, or of a file of rows; nothing is written."""
+    return _make_page(_gather_content(path))
 
 
-def read(path: str | Path) -> Results:
-    """Results that are there and not empty; a broken line is named."""
-    path = Path(path)
-    file = path / "rows.jsonl" if path.is_dir() else path
-    if not file.is_file():
-        raise wrong("RESULTS", "a folder with rows.jsonl", path, "run `shiftprism benchmark` first")
+def read_results(path: str | Path) -> Results:
+    """The results of a folder or file; none are an error."""
     results = Results.read(path)
     if not results.rows:
-        raise wrong("RESULTS", "a folder with rows", f"{file} without any", "run `shiftprism benchmark` first")
+        raise wrong("RESULTS", "a folder with rows", f"{path} without any", "run `shiftprism benchmark` first")
     return results
 
 
 def write_tables(tables: Mapping[str, Table], folder: Path, kind: str) -> list[Path]:
-    """Each table in one format, in a file called by its stem."""
+    """Write each table in one format, to a file with the table's name."""
     write, ending = FORMATS[kind]
     paths = []
-    for stem, one in tables.items():
+    for stem, table in tables.items():
         paths.append(folder / f"{stem}.{ending}")
-        write_text(paths[-1], write(one))
+        write_text(paths[-1], write(table))
     return paths
 
 
-def source(rows: Sequence[Row], command: str = "") -> str:
-    """How many measurements of how many seeds, by which versions, as HTML; few seeds are said to be few."""
-    seen: dict[tuple[str, str], set[int]] = {}
+def _gather_content(path: str | Path, results: Results | None = None) -> _Content:
+    results = results or read_results(path)
+    folder = ResultsFolder.of(path)
+    figures = _draw_figures(folder, list_drawings(folder, results))
+    return _Content(folder, results, make_tables(results), claims.judge(results), figures)
+
+
+def _draw_figures(folder: ResultsFolder, drawings: Sequence[Drawing]) -> dict[Drawing, str]:
+    """Each figure as an `<svg>`: drawn where its data are stored, else as it was published, else left out."""
+    figures = {}
+    for drawing in drawings:
+        try:
+            figures[drawing] = plots.svg(drawing.draw(), drawing.stem)
+        except FileNotFoundError:
+            file = folder.figure(drawing.stem)
+            if file.is_file():
+                figures[drawing] = _read_figure(file)
+    return figures
+
+
+def _read_figure(file: Path) -> str:
+    text = plots.inline(file.read_text(encoding="utf-8"))
+    if not (text.startswith("<svg") and text.endswith("</svg>")):
+        raise wrong("figures", "SVG files that ShiftPrism wrote", file, "remove this one")
+    return text
+
+
+def _make_page(content: _Content, lead: str = "") -> str:
+    def figures(section: Section) -> list[str]:
+        return [html.figure(one.title, one.text, svg) for one, svg in content.figures.items() if one.section == section]
+
+    def tables(section: Section) -> list[Table]:
+        return [table for table in content.tables.values() if table.section == section]
+
+    def foldings(section: Section) -> list[str]:
+        return [html.fold(table.title, html.table(table, heading=False)) for table in tables(section)]
+
+    answers = {
+        "What holds?": [_CLAIMS, html.list_findings(content.findings)],
+        "Does it detect?": [*map(html.table, tables("detect")), *figures("detect"), *foldings("all scores")],
+        "Which shift is it?": [*figures("shift"), *foldings("shift")],
+        "Can I trust the confidence?": [*map(html.table, tables("trust")), *figures("trust")],
+        "What did the paper say?": [_compare_with_paper(content.tables.values()), *figures("paper")],
+        "How was this made?": [_describe_source(content.results.rows, " && ".join(content.folder.commands()))],
+    }
+    sections = [html.Section(title, "\n".join(parts)) for title, parts in answers.items() if any(parts)]
+    rows = content.results.rows
+    data = " and ".join(dict.fromkeys(row.data for row in rows))
+    models = len({row.model for row in rows if row.metric in ("auroc", "accuracy")})
+    lead = lead or (
+        f"{models} kinds of classifiers of <b>{escape(data)}</b> meet images of another style (<b>covariate "
+        "shift</b>), of classes they never saw (<b>concept shift</b>), and of both. First comes what that says about "
+        "the paper's claims."
+    )
+    return html.page(f"ShiftPrism on {data}", lead, sections)
+
+
+_CLAIMS = (
+    "<p>Each statement of the paper, judged on these rows by the 95 % interval of its effect over seeds and images. It "
+    "<b>holds</b>, is <b>contradicted</b>, is <b>not shown</b> where the interval includes both, or was <b>not "
+    "measured</b>. Open one for its evidence.</p>"
+)
+
+
+def _describe_source(rows: Sequence[Row], command: str = "") -> str:
+    """How many measurements of how many seeds, by which versions, as HTML; few seeds are called few."""
+    seeds_of: dict[tuple[str, str], set[int]] = {}
     for row in rows:
         if row.metric in ("auroc", "accuracy"):
-            seen.setdefault((row.data, row.model), set()).add(row.seed)
-    counts = {len(found) for found in seen.values()} or {0}
+            seeds_of.setdefault((row.data, row.model), set()).add(row.seed)
+    counts = {len(seeds) for seeds in seeds_of.values()} or {0}
     seeds = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else f"{max(counts)}"
     few = " That is few: differences of the size of the deviations say nothing." if min(counts) < 5 else ""
     versions = " · ".join(sorted({row.versions for row in rows}))
@@ -88,94 +155,18 @@ def source(rows: Sequence[Row], command: str = "") -> str:
     )
 
 
-def _drawn(folder: Path, wanted: Sequence[Drawing]) -> dict[Drawing, str]:
-    """Each figure as an `<svg>`: drawn where its material is stored, else as it was published, else left out."""
-    found = {}
-    for one in wanted:
-        try:
-            found[one] = plots.svg(one.draw(), one.stem)
-        except FileNotFoundError:
-            file = folder / "figures" / f"{one.stem}.svg"
-            if file.is_file():
-                found[one] = _stored(file)
-    return found
-
-
-def _stored(file: Path) -> str:
-    text = plots.inline(file.read_text(encoding="utf-8"))
-    if not (text.startswith("<svg") and text.endswith("</svg>")):
-        raise wrong("figures", "SVG files that ShiftPrism wrote", file, "remove this one")
-    return text
-
-
-def _html(
-    folder: Path,
-    results: Results,
-    tables: Mapping[str, Table],
-    found: Sequence[claims.Finding],
-    drawn: Mapping[Drawing, str],
-) -> str:
-    def figures(section: str) -> list[str]:
-        return [figure(one.title, one.text, drawing) for one, drawing in drawn.items() if one.section == section]
-
-    def chosen(section: str) -> dict[str, Table]:
-        return {stem: one for stem, one in tables.items() if _section(stem) == section}
-
-    def foldings(section: str) -> list[str]:
-        return [folded(one.title, table(one, heading=False)) for one in chosen(section).values()]
-
-    answers = {
-        "What holds?": [_CLAIMS, findings(found)],
-        "Does it detect?": [*map(table, chosen("detect").values()), *figures("detect"), *foldings("long")],
-        "Which shift is it?": [*figures("shift"), *foldings("shift")],
-        "Can I trust the confidence?": [*map(table, chosen("trust").values()), *figures("trust")],
-        "What did the paper say?": [_beside(tables), *figures("paper")],
-        "How was this made?": [source(results.rows, _command(folder))],
-    }
-    sections = [Section(title, "\n".join(parts)) for title, parts in answers.items() if any(parts)]
-    data = " and ".join(dict.fromkeys(row.data for row in results.rows))
-    models = len({row.model for row in results.rows if row.metric in ("auroc", "accuracy")})
-    lead = (
-        f"{models} kinds of classifiers of <b>{escape(data)}</b> meet images of another style (<b>covariate "
-        "shift</b>), of classes they never saw (<b>concept shift</b>), and of both. First comes what that says about "
-        "the paper's claims."
-    )
-    return page(f"ShiftPrism on {data}", lead, sections)
-
-
-_CLAIMS = (
-    "<p>Each statement of the paper, judged on these rows. A claim holds when the 95 % interval of its effect, over "
-    "seeds and images, says so; otherwise it does not hold, be it contradicted or only not shown. Open one for its "
-    "evidence.</p>"
-)
-
-
-def _section(stem: str) -> str:
-    if "-ladder-" in stem:
-        return "shift"
-    if "-ranking" in stem or stem.endswith("-scores"):
-        return "long"  # every score of every model: opened by few
-    return "trust" if stem.endswith("-calibration") else "detect"
-
-
-def _command(folder: Path) -> str:
-    file = folder / "suite.json"
-    asked = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return " && ".join([*asked.get("earlier", []), asked.get("command", "")])
-
-
-def _beside(tables: Mapping[str, Table]) -> str:
+def _compare_with_paper(tables: Iterable[Table]) -> str:
     """Ours and the paper's number in one line, for every cell that has both; ladders have their own tables."""
     body = []
-    for stem, one in tables.items():
-        for line in one.body if _section(stem) in ("detect", "trust") else ():
-            row = " · ".join(cell.text for cell in line[: one.labels])
-            for column, cell in zip(one.head[one.labels :], line[one.labels :], strict=True):
-                ours, theirs = _first(cell.text), _first(cell.paper)
-                if ours is not None and theirs is not None:
+    for table in tables:
+        for line in table.body if table.section in ("detect", "trust") else ():
+            row = " · ".join(cell.text for cell in line[: table.labels])
+            for column, cell in zip(table.head[table.labels :], line[table.labels :], strict=True):
+                if not math.isnan(cell.mean) and not math.isnan(cell.paper_mean):
+                    ours, theirs = cell.scale * cell.mean, cell.scale * cell.paper_mean
                     gap = ours - theirs
                     numbers = [Cell(cell.text, mean=ours), Cell(cell.paper, mean=theirs), Cell(f"{gap:+.3g}", mean=gap)]
-                    body.append([*names(one.title, row, column), *numbers])
+                    body.append([*label_cells(table.title, row, column), *numbers])
     if not body:
         return "<p>None of the combinations measured here has a number in the paper.</p>"
     note = (
@@ -184,9 +175,4 @@ def _beside(tables: Mapping[str, Table]) -> str:
         "it. What can be compared is the order, and that is what the claims test."
     )
     head = ["table", "row", "column", "ours", "the paper's", "ours − the paper's"]
-    return table(Table("Ours beside the paper's", note, head, body, 3))
-
-
-def _first(text: str) -> float | None:
-    found = re.search(r"[-−]?\d+(\.\d+)?", text)
-    return float(found[0].replace("−", "-")) if found else None
+    return html.table(Table("Ours beside the paper's", note, head, body, 3))

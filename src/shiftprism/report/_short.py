@@ -1,137 +1,134 @@
-"""What a README has room for: two short tables, where U of α-β stands, and how many claims hold."""
+"""What a README has room for: two short tables, the rank of U of α-β, and how many claims hold."""
 
 from collections import Counter
 from collections.abc import Sequence
 
-from shiftprism.benchmark import Results
-from shiftprism.benchmark._bootstrap import Effect, Measured
-from shiftprism.claims import PAPER, Finding
-from shiftprism.report._paper_tables import (
+from shiftprism.claims import JUDGEMENTS, PAPER, Finding
+from shiftprism.report._table import Cell, Table
+from shiftprism.report._tables import (
     OURS,
     Pair,
-    calibrated,
-    calibration,
+    Ranked,
+    calibration_table,
     corruptions_not_chosen_on,
-    detection,
-    ranked,
+    detection_table,
+    rank_calibrators,
+    rank_scores,
     whole_sets,
 )
-from shiftprism.report._table import Cell, Table
-from shiftprism.report._tables import words
+from shiftprism.rows import Measured, Results, display_name
 
 _BEST = 5
-"""So many of the best of all pairs are in the short table, whoever they are."""
+"""The short table has this many of the best pairs, whoever they are."""
 _BESIDE: set[Pair] = {
     *(("vanilla", score) for score in ("u", "knn")),
     *(("alpha-beta", score) for score in ("g", "h", "u", "prism")),
     *(("gsd", "u"), ("alpha", "u"), ("beta", "u")),
 }
-"""What the short table has beside the paper's own pairs."""
+"""The pairs of the short table beside the paper's own."""
 _CALIBRATED = {
     *((model, calibrator) for model in ("vanilla", "alpha-beta") for calibrator in ("none", "temperature")),
     *((model, "alpha-beta") for model in ("vanilla", "alpha-beta")),
     *(("gsd", "exponential-map"), ("ensemble", "none"), ("sngp", "none"), ("duq", "none")),
 }
-Order = list[tuple[Pair, Cell, Effect]]
 
 
 def short_tables(results: Results) -> dict[str, Table]:
     """The short detection and calibration table of each ID data set, by a name fit for a file."""
-    made: dict[str, Table | None] = {}
+    tables: dict[str, Table | None] = {}
     for measured in Measured.split(results):
         if measured.protocol == "paper":  # somebody else's network beside ours would be no comparison
             continue
-        made[f"{measured.data}-short-detection"] = _detection(measured)
-        made[f"{measured.data}-short-calibration"] = _calibration(measured)
-    return {name: table for name, table in made.items() if table is not None}
+        tables[f"{measured.data}-short-detection"] = _short_detection(measured)
+        tables[f"{measured.data}-short-calibration"] = _short_calibration(measured)
+    return {name: table for name, table in tables.items() if table is not None}
 
 
-def _detection(measured: Measured) -> Table | None:
-    """The paper's pairs, ours, the best of all pairs and the best of each set: without them it would hide who won."""
+def _short_detection(measured: Measured) -> Table | None:
+    """The paper's pairs, ours, the best of all pairs and the best of each set: without these it would hide who won."""
     sets = whole_sets(measured)
-    order = ranked(measured, sets)
-    best = {pair for pair, _, _ in order[:_BEST]} | {ranked(measured, [one])[0][0] for one in sets if order}
+    ranking = rank_scores(measured, sets)
+    best = {one.pair for one in ranking[:_BEST]} | {rank_scores(measured, [s])[0].pair for s in sets if ranking}
     theirs = {(one.model, one.subject) for one in PAPER if one.table == 1}
-    table = detection(measured, only=theirs | _BESIDE | best)
+    table = detection_table(measured, only=theirs | _BESIDE | best)
     if table is None:
         return None
-    short = _ours_alone(table, "AUROC in %, in-distribution positive")
+    short = _without_paper(table, "AUROC in %, in-distribution positive")
     note = (
         f"{short.note} Shown are the pairs of the paper's Table 1, ours, the {_BEST} best of all pairs and the best of "
         "each set. Rank: of the mean, among all pairs of a model and a score."
     )
-    return short._replace(body=[_with_place(line, order) for line in short.body], note=note, head=[*short.head, "rank"])
+    return short._replace(body=[_add_rank(line, ranking) for line in short.body], note=note, head=[*short.head, "rank"])
 
 
-def _calibration(measured: Measured) -> Table | None:
-    table = calibration(measured, _CALIBRATED)
-    return None if table is None else _ours_alone(table, "Lower ECE (15 bins) and NLL are better")
+def _short_calibration(measured: Measured) -> Table | None:
+    table = calibration_table(measured, _CALIBRATED)
+    return None if table is None else _without_paper(table, "Lower ECE (15 bins) and NLL are better")
 
 
-def _ours_alone(table: Table, first: str) -> Table:
-    """Without the paper's numbers, without what only the paper measured, and with a short note."""
-    there = [[cell._replace(paper="") for cell in line] for line in table.body if any(cell.seeds for cell in line)]
+def _without_paper(table: Table, first: str) -> Table:
+    """The lines that we measured, without the paper's numbers and with a short note."""
+    body = [[cell._replace(paper="") for cell in line] for line in table.body if any(cell.seeds for cell in line)]
     note = (
-        f"{first}; mean ± standard deviation over seeds, of one seed where there is no ±. Bold: the best of these, and "
-        "what cannot be told from it (95 %, over seeds and images); nothing where that is most of the column."
+        f"{first}; mean ± standard deviation over seeds, or the value of one seed. Bold: the best of these, and those "
+        "not significantly worse (95 %, over seeds and images); nothing where that is most of the column."
     )
-    return table._replace(body=there, note=note)
+    return table._replace(body=body, note=note)
 
 
-def _with_place(line: list[Cell], order: Order) -> list[Cell]:
-    """The line and which place it has among all pairs."""
+def _add_rank(line: list[Cell], ranking: Sequence[Ranked]) -> list[Cell]:
+    """The line, and its rank among all pairs."""
     pair = (line[0].text, line[1].text)
-    places = [number for number, (own, _, _) in enumerate(order, 1) if own == pair]
-    return [*line, Cell(f"{places[0]} of {len(order)}") if places else Cell()]
+    ranks = [number for number, one in enumerate(ranking, 1) if one.pair == pair]
+    return [*line, Cell(f"{ranks[0]} of {len(ranking)}") if ranks else Cell()]
 
 
 def standing(results: Results, data: str) -> str:
-    """Who is above U of α-β: over the sets, over corruptions, in each set; and above its calibration. As a list."""
+    """The methods above U of α-β: over the sets, over corruptions, on each set; and above its calibration. A list."""
     (measured,) = [one for one in Measured.split(results) if (one.data, one.protocol) == (data, "held-out")]
-    sets = whole_sets(measured)
-    lines = [
-        _above(ranked(measured, sets), OURS, f"{data}, mean AUROC over {', '.join(map(words, sets))}", "U of α-β"),
-        _above(
-            ranked(measured, corruptions_not_chosen_on(measured)),
-            OURS,
-            f"{data}, mean AUROC over the corruptions on which no score of ours was chosen",
-            "U of α-β",
-        ),
-    ]
-    lines += [_above(ranked(measured, [one]), OURS, f"{data}, AUROC on {words(one)}", "U of α-β", 5) for one in sets]
+    sets, blind = whole_sets(measured), corruptions_not_chosen_on(measured)
+    rankings = {
+        f"{data}, mean AUROC over {', '.join(map(display_name, sets))}": rank_scores(measured, sets),
+        f"{data}, mean AUROC over the corruptions on which no score of ours was chosen": rank_scores(measured, blind),
+    }
+    lines = [_list_better(ranking, OURS, what, "U of α-β") for what, ranking in rankings.items()]
+    for one in sets:
+        ranking = rank_scores(measured, [one])
+        lines.append(_list_better(ranking, OURS, f"{data}, AUROC on {display_name(one)}", "U of α-β", most=5))
     for shift in ("clean", "corrupted"):
-        found = calibrated(measured, shift)
-        lines.append(_above(found, ("alpha-beta", "alpha-beta"), f"{data}, ECE, {shift}", "α-β calibrated by α-β", 5))
+        ranking, ours = rank_calibrators(measured, shift), ("alpha-beta", "alpha-beta")
+        lines.append(_list_better(ranking, ours, f"{data}, ECE, {shift}", "α-β calibrated by α-β", most=5))
     return "".join(f"- {line}\n" for line in lines if line)
 
 
-def _above(order: Order, ours: Pair, what: str, who: str, most: int = 12) -> str:
-    """A sentence: the place of ours, and what is before it beyond noise and within; empty where it was not measured."""
-    at = [number for number, (pair, _, _) in enumerate(order) if pair == ours]
-    if not at:
+def _list_better(ranking: Sequence[Ranked], ours: Pair, what: str, who: str, most: int = 12) -> str:
+    """A sentence: the rank of ours, and what is better, significantly or not; empty where ours was not measured."""
+    places = [number for number, one in enumerate(ranking) if one.pair == ours]
+    if not places:
         return ""
-    _, cell, effect = order[at[0]]
-    clear: list[str] = []
-    maybe: list[str] = []
-    for (model, subject), other, own in order[: at[0]]:
-        seeds = ", one seed" if own.seeds == 1 else ""
-        (clear if (own - effect).low > 0 else maybe).append(f"`{subject}` of {model} ({other.text}{seeds})")
+    own = ranking[places[0]]
+    clearly: list[str] = []
+    possibly: list[str] = []
+    for one in ranking[: places[0]]:
+        seeds = ", one seed" if one.effect.seeds == 1 else ""
+        model, subject = one.pair
+        significant = (one.effect - own.effect).low > 0
+        (clearly if significant else possibly).append(f"`{subject}` of {model} ({one.cell.text}{seeds})")
     return (
-        f"**{what}:** {who} is number {at[0] + 1} of {len(order)} with {cell.text}. Before it beyond noise: "
-        f"{_few(clear, most)}. Before it within noise: {_few(maybe, most)}."
+        f"**{what}:** {who} is number {places[0] + 1} of {len(ranking)} with {own.cell.text}. Significantly better: "
+        f"{_shorten(clearly, most)}. Better, but not significantly: {_shorten(possibly, most)}."
     )
 
 
-def _few(texts: Sequence[str], most: int) -> str:
+def _shorten(texts: Sequence[str], most: int) -> str:
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return (", ".join(texts[:most]) + more) or "none"
 
 
-def verdicts(found: Sequence[Finding]) -> str:
-    """How many claims hold, a line for each ID data set."""
-    lines = ["| ID data | holds | contradicted | not shown | not measured |", "| :-- | --: | --: | --: | --: |"]
-    for data in dict.fromkeys(one.data for one in found):
-        own = Counter(one.reason or one.verdict for one in found if one.data == data)
-        kinds = ("holds", "contradicted", "not shown", "not measured")
-        lines.append(f"| {data} | " + " | ".join(str(own[kind]) for kind in kinds) + " |")
+def judgement_counts(findings: Sequence[Finding]) -> str:
+    """How many claims have each judgement, a line for each ID data set, as Markdown."""
+    lines = [f"| ID data | {' | '.join(JUDGEMENTS)} |", "| :-- |" + " --: |" * len(JUDGEMENTS)]
+    for data in dict.fromkeys(finding.data for finding in findings):
+        counts = Counter(finding.judgement for finding in findings if finding.data == data)
+        lines.append(f"| {data} | " + " | ".join(str(counts[name]) for name in JUDGEMENTS) + " |")
     return "\n".join(lines) + "\n"

@@ -4,14 +4,16 @@ import csv
 import io
 import math
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 NONE = "–"
-"""What stands where nothing was measured."""
+"""The text of a cell where nothing was measured."""
+Section = Literal["detect", "all scores", "shift", "trust", "paper"]
+"""The question of the page that a table or figure answers."""
 
 
 class Cell(NamedTuple):
-    """One cell: what is printed, the paper's number beside it, and what a program reads."""
+    """One cell: the printed text, the paper's number beside it, and the numbers behind both."""
 
     text: str = NONE
     bold: bool = False
@@ -21,6 +23,16 @@ class Cell(NamedTuple):
     std: float = math.nan
     seeds: int = 0
     n: int = 0
+    paper_mean: float = math.nan
+    """The paper's number, in the units of `mean`."""
+    scale: float = 1.0
+    """The printed number is `scale` times the mean: 100 for per cent."""
+    digits: int = 1
+
+    @property
+    def short(self) -> str:
+        """The mean without its deviation, where there is one; else the text."""
+        return self.text if math.isnan(self.mean) else f"{self.scale * self.mean:.{self.digits}f}"
 
 
 class Table(NamedTuple):
@@ -33,6 +45,7 @@ class Table(NamedTuple):
     labels: int
     group: int = 1
     """A new group of rows begins where one of the first `group` columns changes."""
+    section: Section = "detect"
 
     def new_group(self, row: int) -> bool:
         """Whether a line is drawn above this row."""
@@ -40,8 +53,8 @@ class Table(NamedTuple):
         return row > 0 and names[0] != names[1]
 
 
-def names(*texts: str) -> list[Cell]:
-    """Cells that name a row."""
+def label_cells(*texts: str) -> list[Cell]:
+    """The cells that name a row."""
     return [Cell(text) for text in texts]
 
 
@@ -59,9 +72,9 @@ def to_markdown(table: Table) -> str:
     <BLANKLINE>
     """
     rule = [":--"] * table.labels + ["--:"] * (len(table.head) - table.labels)
-    lines = [_escaped(table.head), rule, *([_marked_down(cell) for cell in line] for line in table.body)]
+    lines = [_escape(table.head), rule, *([_markdown_cell(cell) for cell in line] for line in table.body)]
     drawn = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"### {table.title}\n\n{drawn}\n\n{_escaped([table.note])[0]}\n"
+    return f"### {table.title}\n\n{drawn}\n\n{_escape([table.note])[0]}\n"
 
 
 def to_latex(table: Table) -> str:
@@ -94,13 +107,13 @@ def to_csv(table: Table) -> str:
     return file.getvalue()
 
 
-def _marked_down(cell: Cell) -> str:
-    text, paper = _escaped([cell.text, cell.paper])
+def _markdown_cell(cell: Cell) -> str:
+    text, paper = _escape([cell.text, cell.paper])
     own = f"**{text}**" if cell.bold else text
     return f"{own} ({paper})" if paper else own
 
 
-def _escaped(texts: list[str]) -> list[str]:
+def _escape(texts: list[str]) -> list[str]:
     return [re.sub(r"([|*_])", r"\\\1", text) for text in texts]
 
 

@@ -1,88 +1,319 @@
-"""Rows in, the short tables of the demo out: what detects, what is calibrated, and both in words."""
+"""Results in, the tables of the paper out: our numbers, and beside each the paper's own where it has one."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Iterable, Sequence
 from statistics import fmean
+from typing import NamedTuple
 
-from shiftprism.benchmark import Row, Summary, summarise
-from shiftprism.report._table import Cell, Table, names
+from shiftprism.claims import PAPER, paper_value
+from shiftprism.report._table import NONE, Cell, Table, label_cells
+from shiftprism.rows import Effect, Key, Measured, Results, Summary, display_name, file_stem
+
+MODELS = (
+    *("vanilla", "duq", "sngp", "ddu", "odin", "hyper-free", "inner", "euclidean", "gsd", "ensemble"),
+    *("alpha", "beta", "alpha-beta"),
+)
+"""The order of models in a table, that of the paper; others follow in the order of their rows."""
+BOLD = (
+    "Bold: the best mean, and the means after it, in order, up to the first that is significantly worse (the 95 % "
+    "interval of the difference, a paired bootstrap over seeds and images, excludes 0; for a model with one seed it is "
+    "over images alone). Nothing is bold where that would be more than half of the rivals of the best."
+)
+CHOSEN_ON = ("motion_blur", "shot_noise", "gaussian_noise", "contrast")
+"""The corruptions on which `tools/scores_trial.py` chose our own scores."""
+_NOT_CHOSEN_ON = " over the corruptions on which none of them was chosen"
+APART = ("pixels", "features-3d")
+"""Rows that are no models to compare: the data themselves, and the model behind Fig. 5."""
+Pair = tuple[str, str]
+"""(model, score) or (model, calibrator)."""
+OURS: Pair = ("alpha-beta", "u")
 
 
-def detection_table(rows: Sequence[Row]) -> Table:
-    """AUROC of every model and score on every shift, all severities of a shift pooled; a model's best mean is bold."""
-    found = summarise(row for row in rows if row.metric == "auroc")
-    shifts = list(dict.fromkeys((row.shift, row.kind) for row in rows if row.kind != "none"))
-    pairs = list(dict.fromkeys((row.model, row.subject) for row in rows if row.metric == "auroc"))
-    body = []
-    for model, score in pairs:
-        cells = []
-        for shift, _ in shifts:
-            best = max(found[other, shift, 0, each, "auroc"].mean for other, each in pairs if other == model)
-            one = found[model, shift, 0, score, "auroc"]
-            cells.append(_cell(_percent(one), one, one.mean == best))
-        body.append(names(model, score) + cells)
-    head = ["model", "score", *(f"{words(shift)} ({kind})" for shift, kind in shifts)]
-    note = "AUROC in %, in-distribution positive, mean ± standard deviation over seeds; bold: the best mean of a model."
-    return Table("Does it detect?", note, head, body, 2)
+class Format(NamedTuple):
+    """How a number is printed: mean ± standard deviation, or the mean alone of a single seed."""
+
+    digits: int
+    scale: float = 1.0
+
+    def print(self, summary: Summary) -> str:
+        spread = f" ± {self.scale * summary.std:.{self.digits}f}" if summary.seeds > 1 else ""
+        return f"{self.scale * summary.mean:.{self.digits}f}{spread}"
 
 
-def calibration_table(rows: Sequence[Row]) -> Table:
-    """Accuracy, ECE and NLL before and after calibration, on clean data and averaged over the covariate shifts."""
-    kept = [row for row in rows if row.metric in ("accuracy", "ece", "nll")]
-    body = []
-    for model in dict.fromkeys(row.model for row in kept):
-        for kind, images in (("none", "clean"), ("covariate", "corrupted")):
-            for subject in dict.fromkeys(row.subject for row in kept):
-                own = [row for row in kept if (row.model, row.kind, row.subject) == (model, kind, subject)]
-                accuracy, ece, nll = (
-                    _averaged([row for row in own if row.metric == m]) for m in ("accuracy", "ece", "nll")
-                )
-                name = "uncalibrated" if subject == "none" else subject
-                cells = [_cell(_percent(accuracy), accuracy), _cell(_percent(ece), ece)]
-                body.append([*names(model, images, name), *cells, _cell(_spread(nll, 1, 3), nll)])
-    head = ["model", "images", "calibrator", "accuracy, %", "ECE, %", "NLL"]
+PERCENT = Format(1, 100.0)
+
+
+class Ranked(NamedTuple):
+    """A pair with its number, in a ranking."""
+
+    pair: Pair
+    cell: Cell
+    effect: Effect
+    """Higher is better."""
+
+
+def make_tables(results: Results) -> dict[str, Table]:
+    """Every table that the rows can fill, by a name fit for a file, in reading order."""
+    tables: dict[str, Table | None] = {}
+    for measured in Measured.split(results):
+        stem = file_stem(measured.data, *([] if measured.protocol in ("", "held-out") else [measured.protocol]))
+        tables[f"{stem}-detection"] = detection_table(measured)
+        tables[f"{stem}-tnr"] = detection_table(measured, "tnr_at_tpr95")
+        tables[f"{stem}-ranking"] = ranking_table(measured, whole_sets(measured))
+        blind = corruptions_not_chosen_on(measured)
+        tables[f"{stem}-ranking-corruptions"] = ranking_table(measured, blind, _NOT_CHOSEN_ON)
+        tables[f"{stem}-scores"] = detection_table(measured, everything=True)
+        tables[f"{stem}-calibration"] = calibration_table(measured)
+        for kind in ("concept", "covariate"):
+            for shift in _paper_first(measured.shifts(kind, ladder=True)):
+                tables[f"{stem}-ladder-{file_stem(shift)}"] = ladder_table(measured, shift)
+    return {name: table for name, table in tables.items() if table is not None}
+
+
+def detection_table(
+    measured: Measured, metric: str = "auroc", everything: bool = False, only: Collection[Pair] = ()
+) -> Table | None:
+    """Table 1 of the paper and g, h and U of each head, with the mean over the sets; or all, or `only` some pairs."""
+    sets = whole_sets(measured, metric)
+    ours = {(key[0], key[3]) for key in measured.index}
+    wanted = only or (ours if everything else _TABLE_1)
+    pairs = [pair for pair in _list_pairs(measured, sets, metric) if pair in wanted]
+    if not pairs:
+        return None
+    columns = [[_read_number(measured, pair, (shift, 0, metric)) for pair in pairs] for shift in sets]
+    head = ["model", "score", *(f"{display_name(shift)} ({measured.kinds[shift]})" for shift in sets)]
+    if len(sets) > 1:
+        columns.append([_average_sets(measured, pair, sets, metric) for pair in pairs])
+        head.append(f"mean of {len(sets)}")
+    shown = [_mark_best(column) for column in columns]
+    if everything:  # the paper's numbers are in the short table
+        shown = [[cell._replace(paper="", paper_mean=math.nan) for cell in column] for column in shown]
+    body = [[*label_cells(*pair), *(column[i] for column in shown)] for i, pair in enumerate(pairs)]
+    word = {"auroc": "AUROC", "tnr_at_tpr95": "TNR@TPR95"}[metric]
+    note = f"{word} in %, in-distribution positive, mean ± standard deviation over seeds. {BOLD}{_explain_paper(body)}"
+    title = f"{measured.title}: {word}, near and far" + (", every score" if everything else "")
+    return Table(title, note, head, body, 2, section="all scores" if everything else "detect")
+
+
+def calibration_table(measured: Measured, only: Collection[Pair] = ()) -> Table | None:
+    """Tables 2 and 3 of the paper, with every model and calibrator, or `only` some pairs."""
+    pairs = [pair for pair in _list_pairs(measured, ("clean", "corrupted"), "ece") if pair in only or not only]
+    if not pairs:
+        return None
+    head, shown = ["model", "calibrator"], []
+    for metric, word, form, sign in _CALIBRATION:
+        for shift in ("clean", "corrupted"):
+            column = [_read_number(measured, pair, (shift, 0, metric), form) for pair in pairs]
+            if any(cell.text != NONE or cell.paper for cell, _ in column):
+                shown.append(_mark_best([(cell, effect * sign if effect else None) for cell, effect in column]))
+                head.append(f"{word}, {shift}")
+    labels = [label_cells(model, "uncalibrated" if c == "none" else c) for model, c in pairs]
+    body = [line + [column[i] for column in shown] for i, line in enumerate(labels)]
     note = (
-        "Mean ± standard deviation over seeds; lower ECE and NLL are better. Calibrators were fitted on held-out clean "
-        "data. Corrupted: the mean over all corruptions and severities."
+        "Mean ± standard deviation over seeds; higher accuracy, lower ECE (15 bins) and lower NLL are better. "
+        f"Corrupted: the mean over all corruptions and severities. {BOLD}{_explain_paper(body)}"
     )
-    return Table("Can the confidence be trusted?", note, head, body, 3)
+    if any(cell.paper for line in body for cell in line):
+        note += " The authors' public code computes ECE differently, so do not expect their values here."
+    return Table(f"{measured.title}: calibration", note, head, body, 2, section="trust")
 
 
-def in_short(rows: Sequence[Row]) -> list[str]:
-    """A sentence for each shift: the best score of each model, said to be no clear winner where the spread says so."""
-    found = summarise(row for row in rows if row.metric == "auroc")
-    sentences = []
-    for shift, kind in dict.fromkeys((row.shift, row.kind) for row in rows if row.kind != "none"):
-        parts = []
-        for model in dict.fromkeys(row.model for row in rows):
-            own = {key[3]: one for key, one in found.items() if key[:3] == (model, shift, 0)}
-            best = max(own, key=lambda score: own[score].mean)
-            rivals = [score for score in own if own[score].mean >= own[best].mean - own[best].std and score != best]
-            also = f", within one deviation of {', '.join(rivals)}" if rivals else ""
-            parts.append(f"{model} detects it best with {best} ({_percent(own[best])} %{also})")
-        sentences.append(f"{words(shift)} ({kind} shift): {'; '.join(parts)}.")
-    return sentences
+def ladder_table(measured: Measured, shift: str) -> Table | None:
+    """An appendix table of the paper: g, h and U of each model at each severity."""
+    steps = measured.steps[shift]
+    body: list[list[Cell]] = []
+    metrics = [
+        m for m in ("auroc", "tnr_at_tpr95") if any(k[1] == shift and k[2] and k[4] == m for k in measured.index)
+    ]
+    pairs = _list_pairs(measured, (shift,), "auroc", steps)
+    for score in ("g", "h", "u"):
+        models = [model for model, own in pairs if own == score and model in _GEOMETRIC]
+        columns = [
+            _mark_best([_read_number(measured, (model, score), (shift, step, metric)) for model in models])
+            for metric in metrics
+            for step in steps
+        ]
+        body += [[*label_cells(score, model), *(column[i] for column in columns)] for i, model in enumerate(models)]
+    if not body:
+        return None
+    heads = {"auroc": "AUROC", "tnr_at_tpr95": "TNR"}
+    head = ["score", "model", *(f"{heads[metric]} {step}" for metric in metrics for step in steps)]
+    note = (
+        "In %, at each severity, mean ± standard deviation over seeds; models are compared within a score. "
+        f"{BOLD}{_explain_paper(body)}"
+    )
+    return Table(f"{measured.title}: {display_name(shift)} by severity", note, head, body, 2, section="shift")
 
 
-def words(name: str) -> str:
-    """A name as a reader says it."""
-    return name.replace("_", " ")
+def ranking_table(measured: Measured, sets: Sequence[str], among: str = "") -> Table | None:
+    """Every (model, score) pair by its mean AUROC over the sets, and whether it differs significantly from ours."""
+    ranking = rank_scores(measured, sets)
+    if len(ranking) < 2:
+        return None
+    cells = _mark_best([(one.cell, one.effect) for one in ranking])
+    ours = next((one.effect for one in ranking if one.pair == OURS), None)
+    body = []
+    for place, (one, cell) in enumerate(zip(ranking, cells, strict=True), 1):
+        interval = Cell(f"{100 * one.effect.low:.1f} to {100 * one.effect.high:.1f}")
+        against = _compare_with_ours(one.effect, None if one.pair == OURS else ours)
+        body.append([*label_cells(str(place), *one.pair), cell, interval, *against])
+    head = ["rank", "model", "score", f"mean AUROC of {len(sets)}", "95 % interval", "minus U of α-β", "significantly"]
+    note = (
+        f"AUROC in %, mean over {', '.join(map(display_name, sets))}, ± standard deviation over seeds; the interval is "
+        f"over seeds and images. {BOLD} Pairs that lack one of these sets are left out."
+    )
+    title = f"{measured.title}: all scores ranked{among}"
+    return Table(title, note, head, body, 3, group=0, section="all scores")
 
 
-def _averaged(rows: Sequence[Row]) -> Summary:
-    """Over conditions first, then mean and spread over seeds."""
-    seeds = dict.fromkeys(row.seed for row in rows)
-    return Summary.of([fmean(row.value for row in rows if row.seed == seed) for seed in seeds])
+def rank_scores(measured: Measured, sets: Sequence[str]) -> list[Ranked]:
+    """Every pair that was measured on all of these sets, by its mean AUROC over them, the best first."""
+    ranking = []
+    for pair in _list_pairs(measured, sets, "auroc"):
+        cell, effect = _average_sets(measured, pair, sets, "auroc")
+        if effect is not None:
+            ranking.append(Ranked(pair, cell, effect))
+    return sorted(ranking, key=lambda one: -one.cell.mean)
 
 
-def _percent(one: Summary) -> str:
-    return _spread(one, 100, 1)
+def rank_calibrators(measured: Measured, shift: str) -> list[Ranked]:
+    """Every model and calibrator by its ECE on clean or corrupted data, the smallest first; effects are negated."""
+    ranking = []
+    for pair in _list_pairs(measured, (shift,), "ece"):
+        cell, effect = _read_number(measured, pair, (shift, 0, "ece"), Format(4))
+        if effect is not None:
+            ranking.append(Ranked(pair, cell, effect * -1.0))
+    return sorted(ranking, key=lambda one: one.cell.mean)
 
 
-def _cell(text: str, one: Summary, bold: bool = False) -> Cell:
-    return Cell(text, bold, "", one.mean, one.std, one.seeds)
+def corruptions_not_chosen_on(measured: Measured) -> list[str]:
+    """The corruptions that played no part in the choice of `fisher` and `prism`."""
+    return [name for name in measured.shifts("covariate", ladder=True) if name not in CHOSEN_ON]
 
 
-def _spread(one: Summary, scale: int, digits: int) -> str:
-    """Mean ± standard deviation; the mean alone of a single seed, which has none."""
-    deviation = f" ± {scale * one.std:.{digits}f}" if one.seeds > 1 else ""
-    return f"{scale * one.mean:.{digits}f}{deviation}"
+def whole_sets(measured: Measured, metric: str = "auroc") -> list[str]:
+    """The sets that means are over: near concept, corrupted, far."""
+    there = {key[1] for key in measured.index if key[4] == metric}
+    kinds = ("concept", "covariate", "both")
+    return [shift for kind in kinds for shift in measured.shifts(kind, ladder=False) if shift in there]
+
+
+Number = tuple[Cell, Effect | None]
+"""A cell, and the effect behind it where it was measured."""
+
+
+def find_best(effects: Sequence[Effect | None]) -> list[bool]:
+    """Which of these are bold; higher is better. The rule is `BOLD`.
+
+    So a noisy number far down the order, which three seeds cannot tell from the best, is not printed as one of the
+    best.
+    """
+    order = sorted((effect for effect in effects if effect is not None), key=lambda effect: -effect.value)
+    best = [next(iter(order), None)]
+    for effect in order[1:]:
+        if (order[0] - effect).low > 0:
+            break
+        best.append(effect)
+    if len(order) < 2 or len(best) - 1 > (len(order) - 1) / 2:
+        return [False] * len(effects)
+    return [effect is not None and any(effect is one for one in best) for effect in effects]
+
+
+def _mark_best(column: Sequence[Number]) -> list[Cell]:
+    marks = find_best([effect for _, effect in column])
+    return [cell._replace(bold=mark) for (cell, _), mark in zip(column, marks, strict=True)]
+
+
+def _read_number(measured: Measured, pair: Pair, place: tuple[str, int, str], form: Format = PERCENT) -> Number:
+    """Our number for a pair at (shift, severity, metric), with the paper's beside it."""
+    model, subject = pair
+    shift, severity, metric = place
+    key: Key = (model, shift, severity, subject, metric)
+    theirs = paper_value(measured.data, key)
+    cell = Cell(paper=theirs.text, paper_mean=theirs.value) if theirs else Cell()
+    rows = measured.rows(key)
+    if not rows:
+        return cell, None
+    filled = _fill_cell(cell, Summary.of([row.value for row in rows]), min(row.n for row in rows), form)
+    return filled, measured.effect(*key)
+
+
+def _average_sets(measured: Measured, pair: Pair, sets: Sequence[str], metric: str) -> Number:
+    """The mean over the sets of each seed first, then over the seeds that have all sets."""
+    effects = [measured.effect(pair[0], shift, 0, pair[1], metric) for shift in sets]
+    present = [effect for effect in effects if effect is not None]
+    by_seed = [{row.seed: row.value for row in measured.rows((pair[0], s, 0, pair[1], metric))} for s in sets]
+    seeds = set.intersection(*map(set, by_seed)) if by_seed else set()
+    if len(present) < len(sets) or not seeds:
+        return Cell(), None
+    summary = Summary.of([fmean(values[seed] for values in by_seed) for seed in sorted(seeds)])
+    effect = Effect.mean(present)
+    return _fill_cell(Cell(), summary, effect.n, PERCENT), effect
+
+
+def _fill_cell(cell: Cell, summary: Summary, n: int, form: Format) -> Cell:
+    std = summary.std if summary.seeds > 1 else math.nan
+    filled = cell._replace(text=form.print(summary), scale=form.scale, digits=form.digits, n=n)
+    return filled._replace(mean=summary.mean, std=std, seeds=summary.seeds)
+
+
+def _compare_with_ours(effect: Effect, ours: Effect | None) -> list[Cell]:
+    if ours is None:
+        return [Cell(), Cell()]
+    apart = effect - ours
+    text = f"{100 * apart.value:+.1f} [{100 * apart.low:+.1f}, {100 * apart.high:+.1f}]"
+    word = "better" if apart.low > 0 else "worse" if apart.high < 0 else "no"
+    return [Cell(text.replace("-", "−"), mean=apart.value, seeds=apart.seeds, n=apart.n), Cell(word)]
+
+
+def _list_pairs(measured: Measured, shifts: Iterable[str], metric: str, severities: Iterable[int] = (0,)) -> list[Pair]:
+    """(model, subject) of our rows and of the paper's, in the paper's order."""
+    wanted = {(shift, severity) for shift in shifts for severity in severities}
+    ours = [
+        (key[0], key[3])
+        for key in measured.index
+        if (key[1], key[2]) in wanted and key[4] == metric and key[0] not in APART
+    ]
+    if not ours:
+        return []
+    theirs = [
+        (one.model, one.subject)
+        for one in PAPER
+        if one.data == measured.data and (one.shift, one.severity) in wanted and one.metric == metric
+    ]
+    known = {name: place for place, name in enumerate(MODELS)}
+    order = list(dict.fromkeys(subject for _, subject in ours + theirs))
+    return sorted(
+        dict.fromkeys(ours + theirs), key=lambda pair: (known.get(pair[0], 99), pair[0], order.index(pair[1]))
+    )
+
+
+def _paper_first(shifts: Iterable[str]) -> list[str]:
+    shown = {one.shift for one in PAPER}
+    return sorted(shifts, key=lambda name: name not in shown)
+
+
+def _explain_paper(body: Sequence[Sequence[Cell]]) -> str:
+    """The meaning of the parentheses, where there are any."""
+    theirs = [cell.paper for line in body for cell in line if cell.paper]
+    if not theirs:
+        return ""
+    note = " In parentheses: the paper's own number (WRN-28-10, 200 epochs, five runs)."
+    note += " * it took from Mukhoti et al. 2021." if any("*" in text for text in theirs) else ""
+    return note + (" † it took from Liu et al. 2020." if any("†" in text for text in theirs) else "")
+
+
+_GEOMETRIC = ("vanilla", "gsd", "alpha", "beta", "alpha-beta")
+"""The models that ladders compare."""
+_CALIBRATION = (
+    ("accuracy", "accuracy %", PERCENT, 1.0),
+    ("ece", "ECE", Format(4), -1.0),
+    ("nll", "NLL", Format(3), -1.0),
+)
+"""Metric, heading, format, and the sign that makes higher better."""
+_TABLE_1 = {
+    *((one.model, one.subject) for one in PAPER if one.table == 1),
+    *((model, score) for model in _GEOMETRIC for score in ("g", "h", "u")),
+    *(("hyper-free", "max_cosine"), ("inner", "h"), ("euclidean", "max_similarity")),
+}
+"""The pairs that the paper's table has, and those that answer the same question."""

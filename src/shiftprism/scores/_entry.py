@@ -21,26 +21,26 @@ class Entry:
     """A score by name. Where nothing has to be fitted, the entry is called like the score itself."""
 
     name: str
-    made: Callable[..., Tensor] | type[Fitted]
+    implementation: Callable[..., Tensor] | type[Fitted]
     """The function, or the class whose `fit` makes the score."""
     formula: str
     reads: tuple[str, ...]
-    """Of what: features, logits, images (a forward of its own) or head (the class weights themselves)."""
+    """What it reads: features, logits, images (a forward of its own) or head (the class weights themselves)."""
     paper: str
     settings: Mapping[str, Setting] = field(default_factory=dict)
-    """What this name stands for where it is not the default of `made`."""
+    """The settings this name stands for where they are not the defaults of the implementation."""
 
     @property
     def fitted(self) -> bool:
         """Whether it is fitted to data before it scores."""
-        return isinstance(self.made, type)
+        return isinstance(self.implementation, type)
 
     @property
     def needs(self) -> tuple[str, ...]:
         """What `fit` cannot do without, of labels, head and reference; () for most."""
-        found = signature(getattr(self.made, "fit", self.made)).parameters
-        asked = [name for name in ("labels", "head", "reference") if name in found]
-        return tuple(name for name in asked if found[name].default is found[name].empty)
+        parameters = signature(self._maker).parameters
+        taken = [name for name in ("labels", "head", "reference") if name in parameters]
+        return tuple(name for name in taken if parameters[name].default is parameters[name].empty)
 
     @property
     def ready(self) -> bool:
@@ -49,13 +49,13 @@ class Entry:
 
     def __call__(self, outputs: Outputs, **settings: Any) -> Tensor:
         """The score of these Outputs, where nothing has to be fitted."""
-        if isinstance(self.made, type):
+        if isinstance(self.implementation, type):
             got = f"{self.name}, which is fitted to data first"
             advice = f'use SCORES["{self.name}"].fit(outputs, labels, …) and call what it returns'
             raise wrong("score", "one that needs no fit", got, advice)
         if "head" in self.needs and "head" not in settings:
             raise wrong("head", f"given for {self.name}", "none", "pass head=classifier.head")
-        return self.made(outputs, **settings)
+        return self.implementation(outputs, **settings)
 
     def fit(
         self,
@@ -66,21 +66,25 @@ class Entry:
         reference: Outputs | None = None,
         **settings: Any,
     ) -> Score:
-        """The score, fitted where it has to be: one call for all, which hands on what this one takes.
+        """The score, fitted if it needs a fit: the same call for every score, which passes on what this one takes.
 
-        `outputs` and `labels` are ID data, usually those the model was trained on; `reference` held-out ID data;
-        `head` the classifier's head. A score that needs no fit comes back as it is.
+        `outputs` and `labels` are ID data, usually those the model was trained on; `reference` is held-out ID data and
+        `head` the classifier's head. A score that needs no fit is returned as it is.
         """
-        given = {"labels": labels, "head": head, "reference": reference}
+        data = {"labels": labels, "head": head, "reference": reference}
         for name in self.needs:
-            if given[name] is None:
+            if data[name] is None:
                 raise wrong(name, f"given for {self.name}", "None", _ADVICE[name])
-        made: Any = getattr(self.made, "fit", self.made)
-        known = signature(made).parameters
+        parameters = signature(self._maker).parameters
         settings = {**self.settings, **settings}
-        settings |= {name: value for name, value in given.items() if name in known and value is not None}
-        found: Score = made(outputs, **settings) if self.fitted else partial(made, **settings)
-        return found
+        settings |= {name: value for name, value in data.items() if name in parameters and value is not None}
+        score: Score = self._maker(outputs, **settings) if self.fitted else partial(self._maker, **settings)
+        return score
+
+    @property
+    def _maker(self) -> Any:
+        """The function whose parameters say what the score takes: `fit` of a class, or the score itself."""
+        return getattr(self.implementation, "fit", self.implementation)
 
 
 _ADVICE = {

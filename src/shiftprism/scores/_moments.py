@@ -1,6 +1,6 @@
 """Sums over data that add up: parts of a data set, or of a cluster, merge to the statistics of the whole.
 
-Everything is accumulated in float64 from chunks of rows, so memory never grows with N.
+Everything is accumulated in float64 from chunks of rows, so the memory for it never grows with N.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from torch import Tensor
 from shiftprism._checks import wrong
 
 CHUNK = 4096
-"""Rows taken to float64 at a time."""
+"""Rows converted to float64 at a time."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,9 @@ class Sums:
     sums: Tensor
 
     @staticmethod
-    def of(values: Tensor, labels: Tensor, classes: int) -> "Sums":
-        """The sums of `values` (N, D) over each class."""
+    def of(values: Tensor, labels: Tensor | None = None, classes: int = 1) -> "Sums":
+        """The sums of `values` (N, D) over each class; without labels all rows are one class."""
+        labels = _one_class(values) if labels is None else labels
         counts = torch.bincount(labels, minlength=classes).double()
         sums = torch.zeros(classes, values.shape[1], dtype=torch.float64, device=values.device)
         for rows, chunk in _chunks(values):
@@ -37,19 +38,19 @@ class Sums:
         return self.sums / self.counts.clamp_min(1)[:, None]
 
     def __add__(self, other: "Sums") -> "Sums":
-        _same(self.sums, other.sums)
+        _check_same_shape(self.sums, other.sums)
         return Sums(self.counts + other.counts, self.sums + other.sums)
 
     def __radd__(self, other: int) -> "Sums":
-        return self
+        return self  # the built-in sum() starts with 0 + the first part
 
 
 @dataclass(frozen=True)
 class Moments:
     """Counts (K,), means (K, D) and the scatter Σ (x − μ_k)(x − μ_k)ᵀ over all classes, (D, D).
 
-    `+` merges two of them by Chan's rule, in which δ = μ_b − μ_a adds n_a n_b / (n_a + n_b) δδᵀ: no digits are lost to
-    large means.
+    `+` merges two of them by Chan's rule, in which δ = μ_b − μ_a adds n_a n_b / (n_a + n_b) δδᵀ. Sums of squares about
+    0 would be simpler, but large means would cost them their digits.
     """
 
     counts: Tensor
@@ -57,8 +58,9 @@ class Moments:
     scatter: Tensor
 
     @staticmethod
-    def of(values: Tensor, labels: Tensor, classes: int) -> "Moments":
+    def of(values: Tensor, labels: Tensor | None = None, classes: int = 1) -> "Moments":
         """Two passes over `values` (N, D): the means first, then the products about them."""
+        labels = _one_class(values) if labels is None else labels
         sums = Sums.of(values, labels, classes)
         means = sums.means
         scatter = means.new_zeros(means.shape[1], means.shape[1])
@@ -72,16 +74,17 @@ class Moments:
         """(D,): the mean of all samples."""
         return self.counts @ self.means / self.counts.sum()
 
-    def about(self, point: Tensor) -> Tensor:
-        """(D, D): the products about one point: the scatter within classes and that of the class means."""
-        apart = self.means - point
-        return self.scatter + (self.counts[:, None] * apart).T @ apart
+    def scatter_about(self, point: Tensor) -> Tensor:
+        """(D, D): Σ (x − point)(x − point)ᵀ over all samples: the scatter within classes and that of their means."""
+        offsets = self.means - point
+        return self.scatter + (self.counts[:, None] * offsets).T @ offsets
 
     def __add__(self, other: "Moments") -> "Moments":
-        _same(self.means, other.means)
-        share, apart = other.counts / (self.counts + other.counts).clamp_min(1), other.means - self.means
-        between = ((self.counts * share)[:, None] * apart).T @ apart
-        means = self.means + share[:, None] * apart
+        _check_same_shape(self.means, other.means)
+        share, delta = other.counts / (self.counts + other.counts).clamp_min(1), other.means - self.means
+        # n_a · share is n_a n_b / (n_a + n_b), and 0 for a class that neither part has
+        between = ((self.counts * share)[:, None] * delta).T @ delta
+        means = self.means + share[:, None] * delta
         return Moments(self.counts + other.counts, means, self.scatter + other.scatter + between)
 
     def __radd__(self, other: int) -> "Moments":
@@ -92,21 +95,22 @@ class Moments:
 class ClassMoments:
     """Counts (K,), means (K, D) and for each class either its scatter, (D, D), or its samples less their mean, (n, D).
 
-    The samples are kept while 2n ≤ D: they are fewer numbers than the scatter, and cheaper to work with. So the whole
-    never takes more than K · D² numbers. `+` merges by Chan's rule.
+    A class of 2n ≤ D samples keeps the samples: they are fewer numbers than the scatter, and cheaper to work with. So
+    the whole never takes more than K · D² numbers. `+` merges by Chan's rule.
     """
 
     counts: Tensor
     means: Tensor
     spreads: tuple[Tensor, ...]
+    """One for each class; n ≤ D/2 tells the samples (n, D) from a scatter (D, D)."""
 
     @staticmethod
     def of(values: Tensor, labels: Tensor, classes: int) -> "ClassMoments":
-        """Two passes over `values` (N, D): the means first, then what is about them."""
+        """Two passes over `values` (N, D): the means first, then the samples or products about them."""
         sums = Sums.of(values, labels, classes)
         means, members = sums.means, labels.argsort().split(sums.counts.long().tolist())
         width = means.shape[1]
-        # one block for all that need a scatter: many middle-sized pieces between chunks would scatter the memory
+        # One block for all scatters: allocated one by one between chunks, they would fragment the memory.
         block = iter(means.new_zeros(sum(2 * len(rows) > width for rows in members), width, width))
         spreads = []
         for rows, mean in zip(members, means, strict=True):
@@ -133,17 +137,18 @@ class ClassMoments:
         return total
 
     def __add__(self, other: "ClassMoments") -> "ClassMoments":
-        _same(self.means, other.means)
+        _check_same_shape(self.means, other.means)
         counts = self.counts + other.counts
-        share, apart = other.counts / counts.clamp_min(1), other.means - self.means
-        means = self.means + share[:, None] * apart
+        share, delta = other.counts / counts.clamp_min(1), other.means - self.means
+        means = self.means + share[:, None] * delta
         merged = []
-        for k, (one, two) in enumerate(zip(self.spreads, other.spreads, strict=True)):
+        for k, (left, right) in enumerate(zip(self.spreads, other.spreads, strict=True)):
             if 2 * counts[k] <= means.shape[1]:
-                merged.append(torch.cat([one + self.means[k] - means[k], two + other.means[k] - means[k]]))
+                # still few: the samples of both, taken from their own means to the common one
+                merged.append(torch.cat([left + self.means[k] - means[k], right + other.means[k] - means[k]]))
             else:
-                between = float(self.counts[k] * share[k]) * torch.outer(apart[k], apart[k])
-                merged.append(_scatter(one) + _scatter(two) + between)
+                between = float(self.counts[k] * share[k]) * torch.outer(delta[k], delta[k])
+                merged.append(_scatter(left) + _scatter(right) + between)
         return ClassMoments(counts, means, tuple(merged))
 
     def __radd__(self, other: int) -> "ClassMoments":
@@ -151,16 +156,21 @@ class ClassMoments:
 
 
 def _scatter(spread: Tensor) -> Tensor:
+    """The scatter of a class, whichever way its spread is kept."""
     return spread if len(spread) == spread.shape[1] else spread.T @ spread
+
+
+def _one_class(values: Tensor) -> Tensor:
+    return torch.zeros(len(values), dtype=torch.int64, device=values.device)
 
 
 def _chunks(values: Tensor) -> Iterator[tuple[slice, Tensor]]:
     for start in range(0, len(values), CHUNK):
         rows = slice(start, start + CHUNK)
-        yield rows, values[rows].to(torch.float64, copy=True)
+        yield rows, values[rows].to(torch.float64, copy=True)  # a copy: the caller subtracts in place
 
 
-def _same(one: Tensor, other: Tensor) -> None:
-    if one.shape != other.shape:
-        got = f"shapes {tuple(one.shape)} and {tuple(other.shape)}"
+def _check_same_shape(left: Tensor, right: Tensor) -> None:
+    if left.shape != right.shape:
+        got = f"shapes {tuple(left.shape)} and {tuple(right.shape)}"
         raise wrong("statistics", "of one model and one score", got, "add what the same `statistics` made")

@@ -1,15 +1,15 @@
 """The table of scores: every name with its formula, what it reads and where it comes from."""
 
+from shiftprism.scores._boundaries import FDBD, max_cosine
 from shiftprism.scores._entry import Entry
-from shiftprism.scores.boundaries import FDBD, max_cosine
-from shiftprism.scores.gaussian import Mahalanobis, RelativeMahalanobis
-from shiftprism.scores.geometric import g, h, kl_uniform, max_similarity, u
-from shiftprism.scores.logits import energy, entropy, gen, kernel, max_logit, msp
-from shiftprism.scores.mixture import GaussianMixture
-from shiftprism.scores.neighbours import KNN, NNGuide
-from shiftprism.scores.ranks import Fisher, GTwoSided, Prism
-from shiftprism.scores.subspace import Residual, ViM
-from shiftprism.scores.templates import SHE, KLMatching
+from shiftprism.scores._gaussian import Mahalanobis, RelativeMahalanobis
+from shiftprism.scores._geometric import g, h, kl_uniform, max_similarity, u
+from shiftprism.scores._logits import energy, entropy, gen, kernel, max_logit, msp
+from shiftprism.scores._mixture import GaussianMixture
+from shiftprism.scores._neighbours import KNN, NNGuide
+from shiftprism.scores._ranks import Fisher, GTwoSided, Prism
+from shiftprism.scores._subspace import Residual, ViM
+from shiftprism.scores._templates import SHE, KLMatching
 
 _F, _L, _H = "features", "logits", "head"
 SCORES: dict[str, Entry] = {
@@ -34,7 +34,7 @@ SCORES: dict[str, Entry] = {
             "−min_k d(l, μ_k; Σ)²",
             (_L,),
             "Lee et al. 2018; Tian et al. 2021",
-            {"space": "logits"},
+            settings={"space": "logits"},
         ),
         Entry("relative_mahalanobis", RelativeMahalanobis, "d_0² − min_k d_k²", (_F,), "Ren et al. 2021"),
         Entry("gmm", GaussianMixture, "ln Σ_k N(f; μ_k, Σ_k)", (_F,), "Mukhoti et al. 2023"),
@@ -50,3 +50,20 @@ SCORES: dict[str, Entry] = {
         Entry("prism", Prism, "ln p_g + ln p_h + ln p_knn", (_F,), "ours"),
     )
 }
+
+
+def describe_scores() -> list[tuple[str, ...]]:
+    """A row of cells for each score, the titles first: what `shiftprism list scores` and docs/scores.md show."""
+    rows: list[tuple[str, ...]] = [("name", "formula", "reads", "fitted", "paper")]
+    for entry in SCORES.values():
+        rows.append((entry.name, entry.formula, ", ".join(entry.reads), _describe_fit(entry), entry.paper))
+    return rows
+
+
+def _describe_fit(entry: Entry) -> str:
+    """The class that is fitted and what it needs, as in "KNN" or "ViM with head"; "no" where nothing is fitted."""
+    if not isinstance(entry.implementation, type):
+        return "no"
+    settings = ", ".join(f"{name}={value!r}" for name, value in entry.settings.items())
+    kind = entry.implementation.__name__ + (f"({settings})" if settings else "")
+    return f"{kind} with {', '.join(entry.needs)}" if entry.needs else kind

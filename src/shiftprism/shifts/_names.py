@@ -1,4 +1,4 @@
-"""Class names: which are the same, and that known and unseen ones are apart."""
+"""Class names: which ones are the same, and that known and unseen classes do not overlap."""
 
 import re
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ def words(name: str) -> list[str]:
     return [word for word in _BETWEEN.split(name) if word]
 
 
-def check_apart(known: Sequence[str], unseen: Sequence[str], where: str = "unseen classes") -> None:
-    """An error with the names if a class is in both; "Pickup truck" and "pickup_truck" are the same."""
+def check_disjoint(known: Sequence[str], unseen: Sequence[str], where: str = "unseen classes") -> None:
+    """An error that names the classes on both sides. "Pickup truck" and "pickup_truck" count as one class."""
     keys = {_key(name) for name in known}
     both = [name for name in unseen if _key(name) in keys]
     if both:

@@ -1,33 +1,32 @@
-"""A shift, and the plain ways to make some."""
+"""The type of a shift, and functions that make shifts from data sets."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from shiftprism._checks import wrong
 from shiftprism.corruptions import COMMON, CORRUPTIONS
 from shiftprism.datasets import Dataset
-from shiftprism.shifts._names import check_apart
-
-Kind = Literal["none", "covariate", "concept", "both"]
+from shiftprism.rows import Kind
+from shiftprism.shifts._names import check_disjoint
 
 
 class Shift(NamedTuple):
-    """One shifted data set; the images are made when asked for, so a suite of many fits in memory."""
+    """A shifted data set. `make` creates its images, so a suite of many shifts fits in memory."""
 
     name: str
     kind: Kind
     severity: int
-    """1 to 5 for a corruption, 1 to 10 for a concept split, 0 where there is no scale."""
+    """1 to 5 for a corruption, 1 to the number of groups for a concept split, 0 where there is no scale."""
     make: Callable[[], Dataset]
 
 
 def covariate(
     data: Dataset, names: Sequence[str] = COMMON, severities: Sequence[int] = (1, 2, 3, 4, 5)
 ) -> Iterator[Shift]:
-    """Each corruption at each severity of the same labelled images; image i always has seed i.
+    """Each corruption at each severity, of the same labelled images. Image i always has seed i.
 
     >>> from shiftprism.datasets import load
     >>> blurred, worse = covariate(load("digits", "test"), ["motion_blur"], [1, 5])
@@ -44,28 +43,28 @@ def covariate(
 
 
 def check_corruptions(names: Sequence[str], severities: Sequence[int]) -> None:
-    """An error if a name or a severity is unknown, at the door and not hours later."""
+    """An error if a name or a severity is unknown: before any work, not hours later."""
     unknown = sorted(set(names) - set(CORRUPTIONS))
     if unknown:
         raise wrong("names", "corruptions", ", ".join(unknown), f"there are {', '.join(CORRUPTIONS)}")
-    if strange := sorted(set(severities) - {1, 2, 3, 4, 5}):
-        raise wrong("severities", "from 1 to 5", strange[0], "choose among the five of CIFAR-C")
+    if unknown_severities := sorted(set(severities) - {1, 2, 3, 4, 5}):
+        raise wrong("severities", "from 1 to 5", unknown_severities[0], "choose among the five of CIFAR-C")
 
 
 def corrupted_shifts(
     names: Sequence[str], severities: Sequence[int], make: Callable[[str, int], Dataset]
 ) -> Iterator[Shift]:
-    """The grid of corruptions and severities, each made by `make(name, severity)`."""
+    """A shift for each corruption and severity, made by `make(name, severity)`."""
     for name in names:
         for severity in severities:
             yield Shift(name, "covariate", severity, partial(make, name, severity))
 
 
 def concept(unseen: Dataset, splits: Mapping[int, Sequence[str]], name: str = "concept-splits") -> Iterator[Shift]:
-    """The classes of `unseen` in steps away from what is known: severity 1 is the last group of `splits`, the closest.
+    """A shift for each group of classes of `unseen`, from the closest to the known classes to the farthest.
 
-    `splits` is `CIFAR100_SPLITS` or what `concept_splits` gives: {0: the farthest classes, …, G − 1: the closest}.
-    Severity s is group G − s.
+    `splits` is `CIFAR100_SPLITS` or what `concept_splits` returns: {0: the farthest classes, …, G − 1: the closest}.
+    Severity s is group G − s, so severity 1 is the closest.
 
     >>> from shiftprism.datasets import load
     >>> known, unseen = hold_out(load("digits", "test"), ["7", "8", "9"])
@@ -80,10 +79,10 @@ def concept(unseen: Dataset, splits: Mapping[int, Sequence[str]], name: str = "c
         raise wrong("splits", "groups without a class in common", f"{', '.join(twice)} twice", "keep one of them")
     if absent := sorted(set(listed) - set(unseen.names)):
         raise wrong("splits", "classes of `unseen`", ", ".join(absent), f"it has {', '.join(unseen.names)}")
-    return _ladder(unseen, splits, name)
+    return _split_shifts(unseen, splits, name)
 
 
-def _ladder(unseen: Dataset, splits: Mapping[int, Sequence[str]], name: str) -> Iterator[Shift]:
+def _split_shifts(unseen: Dataset, splits: Mapping[int, Sequence[str]], name: str) -> Iterator[Shift]:
     for severity in range(1, len(splits) + 1):
         names = list(splits[len(splits) - severity])
         yield Shift(name, "concept", severity, partial(unseen.only, names))
@@ -94,21 +93,21 @@ def near_far(
 ) -> Iterator[Shift]:
     """Other data sets as shifts: `near` ones have other classes in the same style, `far` ones differ in both.
 
-    Classes that are also in `id_names` are an error, for these would be no concept shift.
+    A class that is also in `id_names` is an error, because it would not be a concept shift.
     """
     kinds: list[tuple[Mapping[str, Dataset], Kind]] = [(near or {}, "concept"), (far or {}, "both")]
     for others, _ in kinds:
         for name, data in others.items():
-            check_apart(id_names, data.names, name)
-    return (Shift(name, kind, 0, partial(_itself, data)) for others, kind in kinds for name, data in others.items())
+            check_disjoint(id_names, data.names, name)
+    return (Shift(name, kind, 0, partial(_identity, data)) for others, kind in kinds for name, data in others.items())
 
 
-def _itself(data: Dataset) -> Dataset:
+def _identity(data: Dataset) -> Dataset:  # a lambda could not be pickled and sent to another process
     return data
 
 
 def hold_out(data: Dataset, unseen: Sequence[str]) -> tuple[Dataset, Dataset]:
-    """(the classes to train on, the classes that stay unseen): pure concept shift, for all else is the same."""
+    """(the classes to train on, the unseen classes). Nothing but the classes differs, so this is pure concept shift."""
     if not unseen:
         raise wrong("unseen", "at least one class", "none", f"there are {', '.join(data.names)}")
     seen = [name for name in data.names if name not in set(unseen)]

@@ -1,4 +1,4 @@
-"""The ladders of concept shift between the two CIFARs: group 0 is the farthest from the classes a model knows."""
+"""Concept splits between the two CIFARs. Group 0 is the farthest from the classes that the model knows."""
 
 _GROUPS = (
     "wardrobe lamp plain lawn_mower chair poppy clock cloud sunflower telephone",
@@ -14,7 +14,7 @@ _GROUPS = (
 )
 
 CIFAR100_SPLITS: dict[int, tuple[str, ...]] = {number: tuple(line.split()) for number, line in enumerate(_GROUPS)}
-"""CIFAR-100 in ten groups by likeness to CIFAR-10: the paper's appendix table, in the names that CIFAR-100 has.
+"""CIFAR-100 in ten groups by similarity to CIFAR-10: the table in the paper's appendix, in CIFAR-100's own names.
 
 Group 9, the closest, is severity 1; group 0 is severity 10.
 
@@ -33,7 +33,7 @@ TABLE_WORDS = {
     "aquarium_fish": "goldfish",
     "lawn_mower": "lawnmower",
 }
-"""The words the paper's table has where they are not CIFAR-100's names: what it took word vectors of."""
+"""Where the paper's table has another word than CIFAR-100's name: it is the one whose word vector was used."""
 
 CIFAR10_SPLITS: dict[int, tuple[str, ...]] = {
     0: ("airplane", "bird"),
@@ -42,7 +42,7 @@ CIFAR10_SPLITS: dict[int, tuple[str, ...]] = {
     3: ("automobile", "deer"),
     4: ("ship", "truck"),
 }
-"""The other way round, which the paper does not have: CIFAR-10 in five groups by likeness to CIFAR-100.
+"""The reverse, which the paper does not have: CIFAR-10 in five groups by similarity to CIFAR-100.
 
 Made by `concept_splits` from GloVe 6B vectors (100 dimensions), with the table's words for CIFAR-100.
 """

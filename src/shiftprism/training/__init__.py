@@ -1,31 +1,42 @@
 """Training: every hyper-parameter in one dataclass, one visible loop, and runs that survive being killed.
 
-The loop's names load on first use: the command line reads the settings for its flags without importing torch.
+What needs torch loads on first use: the command line reads the settings for its flags without importing it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from shiftprism.training.settings import PRESETS, Training
+from shiftprism._lazy import load_lazily
+from shiftprism.training._settings import PRESETS, Setup, Training, read_settings, resolve
 
 if TYPE_CHECKING:
-    from shiftprism.training.augmentation import augment, channel_statistics
-    from shiftprism.training.loop import Progress, train
-    from shiftprism.training.runs import Run, run
+    from shiftprism.training._augmentation import augment, channel_statistics
+    from shiftprism.training._loop import Progress, train
+    from shiftprism.training._processes import Processes
+    from shiftprism.training._runs import Run, run, split_held_out
 
-__all__ = ["PRESETS", "Progress", "Run", "Training", "augment", "channel_statistics", "run", "train"]
+__all__ = [
+    "PRESETS",
+    "Processes",
+    "Progress",
+    "Run",
+    "Setup",
+    "Training",
+    "augment",
+    "channel_statistics",
+    "read_settings",
+    "resolve",
+    "run",
+    "split_held_out",
+    "train",
+]
 
-_HOME = {
-    "augment": "augmentation",
-    "channel_statistics": "augmentation",
-    "Progress": "loop",
-    "train": "loop",
-    "Run": "runs",
-    "run": "runs",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'shiftprism.training' has no attribute {name!r}")
-    return getattr(import_module(f"shiftprism.training.{_HOME[name]}"), name)
+__getattr__, __dir__ = load_lazily(
+    __name__,
+    __all__,
+    {
+        "shiftprism.training._augmentation": ("augment", "channel_statistics"),
+        "shiftprism.training._loop": ("Progress", "train"),
+        "shiftprism.training._processes": ("Processes",),
+        "shiftprism.training._runs": ("Run", "run", "split_held_out"),
+    },
+)

@@ -1,0 +1,84 @@
+"""The corruptions by name."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from shiftprism._checks import choice
+from shiftprism.corruptions._blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
+from shiftprism.corruptions._corruption import Corruption, check_images
+from shiftprism.corruptions._digital import (
+    brightness,
+    contrast,
+    elastic_transform,
+    jpeg_compression,
+    pixelate,
+    saturate,
+)
+from shiftprism.corruptions._noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
+from shiftprism.corruptions._spatter import spatter
+from shiftprism.corruptions._weather import fog, frost, snow
+
+# The number is the corruption's random stream. It must never change, or the same seeds would give other images.
+_COMMON = (
+    Corruption("gaussian_noise", 0, gaussian_noise),
+    Corruption("shot_noise", 1, shot_noise),
+    Corruption("impulse_noise", 2, impulse_noise),
+    Corruption("defocus_blur", 3, defocus_blur),
+    Corruption("glass_blur", 4, glass_blur),
+    Corruption("motion_blur", 5, motion_blur),
+    Corruption("zoom_blur", 6, zoom_blur),
+    Corruption("snow", 7, snow),
+    Corruption("frost", 8, frost),
+    Corruption("fog", 9, fog),
+    Corruption("brightness", 10, brightness),
+    Corruption("contrast", 11, contrast),
+    Corruption("elastic_transform", 12, elastic_transform),
+    Corruption("pixelate", 13, pixelate),
+    Corruption("jpeg_compression", 14, jpeg_compression),
+)
+_EXTRA = (
+    Corruption("speckle_noise", 15, speckle_noise),
+    Corruption("gaussian_blur", 16, gaussian_blur),
+    Corruption("spatter", 17, spatter),
+    Corruption("saturate", 18, saturate),
+)
+COMMON: tuple[str, ...] = tuple(corruption.name for corruption in _COMMON)
+"""The names of the 15 corruptions of CIFAR-C, in their usual order."""
+EXTRA: tuple[str, ...] = tuple(corruption.name for corruption in _EXTRA)
+"""The names of the four that the publisher keeps for validation."""
+CORRUPTIONS: dict[str, Corruption] = {corruption.name: corruption for corruption in (*_COMMON, *_EXTRA)}
+"""All 19 by name."""
+
+
+def find_corruption(name: str, photographs: "str | Path | None" = None) -> Corruption:
+    """The corruption called `name`. Frost takes its crops from the folder `photographs`, if that is given."""
+    corruption = CORRUPTIONS[choice("name", name, CORRUPTIONS)]
+    if name != "frost" or photographs is None:
+        return corruption
+    return replace(corruption, effect=partial(frost, folder=str(photographs)))
+
+
+def corrupt(
+    images: Tensor,
+    name: str,
+    severity: int,
+    seeds: "Tensor | ArrayLike | None" = None,
+    *,
+    photographs: "str | Path | None" = None,
+) -> Tensor:
+    """Images (N, C, H, W) under the corruption called `name`. Image n has seed n unless `seeds` are given.
+
+    `photographs` is a folder of photographs for the corruption frost. By default it is the folder that the environment
+    variable SHIFTPRISM_FROST names; without one, frost uses drawn textures.
+
+    >>> images = torch.arange(64, dtype=torch.uint8).reshape(1, 1, 8, 8) * 4
+    >>> corrupt(images, "contrast", 5)[0, 0, 0]
+    tensor([107, 107, 108, 108, 109, 110, 110, 111], dtype=torch.uint8)
+    """
+    count = len(check_images(images))
+    return find_corruption(name, photographs)(images, severity, torch.arange(count) if seeds is None else seeds)

@@ -1,0 +1,30 @@
+"""Measured numbers with their resamples and intervals, and the folder they are kept in. Nothing here needs torch."""
+
+from shiftprism.rows._effect import DRAWS, Effect, Key, Measured
+from shiftprism.rows._folder import CellFolder, ResultsFolder, set_file
+from shiftprism.rows._names import display_name, file_stem
+from shiftprism.rows._results import RESAMPLES, Results, find_fault
+from shiftprism.rows._row import Condition, Kind, Row, Source, Summary, make_row, read_rows, write_rows
+
+__all__ = [
+    "DRAWS",
+    "RESAMPLES",
+    "CellFolder",
+    "Condition",
+    "Effect",
+    "Key",
+    "Kind",
+    "Measured",
+    "Results",
+    "ResultsFolder",
+    "Row",
+    "Source",
+    "Summary",
+    "display_name",
+    "file_stem",
+    "find_fault",
+    "make_row",
+    "read_rows",
+    "set_file",
+    "write_rows",
+]

@@ -1,0 +1,59 @@
+"""Saved scores, read back: a folder of `weights.safetensors` and `score.json`, or the single file of older versions."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from shiftprism._checks import choice, wrong
+from shiftprism._files import WEIGHTS, fingerprint, read_json, read_tensors
+from shiftprism.scores._fitted import FORMAT, Fitted
+from shiftprism.scores._table import SCORES
+
+_SINGLE_FILE = "shiftprism-score-1"
+"""The format of older versions, which wrote the name and the settings into the metadata of one safetensors file."""
+_ADVICE = "fit the score and save it again"
+
+
+def load(folder: str | Path) -> Fitted:
+    """The fitted score that `save` wrote to a folder.
+
+    Strict: tensors that are missing, unknown or not those the folder was saved with are an error. Nothing is unpickled.
+    """
+    path = Path(folder)
+    if path.is_file():
+        score = _load_single_file(path)
+        warnings.warn(f"{path} is a score in an older format; save it again, to a folder", stacklevel=2)
+        return score
+    about = read_json(path / "score.json", "a saved score", "name a folder that the score's `save` wrote")
+    if about.get("format") != FORMAT:
+        got = f"{path} of format {about.get('format')}"
+        raise wrong("folder", f"a score of format {FORMAT}", got, _ADVICE)
+    tensors, _ = read_tensors(path / WEIGHTS, FORMAT, _ADVICE)
+    score = _build(about.get("score"), tensors, about.get("settings"), path)
+    if about.get("weights") != fingerprint(tensors):
+        raise wrong("folder", "a whole saved score", f"{path} with the weights of another fit", _ADVICE)
+    return score
+
+
+def _load_single_file(path: Path) -> Fitted:
+    tensors, about = read_tensors(path, _SINGLE_FILE, _ADVICE)
+    try:
+        settings = json.loads(about.get("settings", ""))
+    except ValueError as error:
+        raise wrong("path", "a whole saved score", f"{path} ({error})", _ADVICE) from error
+    return _build(about.get("score"), tensors, settings, path)
+
+
+def _build(name: Any, tensors: dict[str, Tensor], settings: Any, path: Path) -> Fitted:
+    implementations = [entry.implementation for entry in SCORES.values()]
+    kinds: dict[str, type[Fitted]] = {kind.__name__: kind for kind in implementations if isinstance(kind, type)}
+    kind = kinds[choice("score", str(name), kinds)]
+    if differing := sorted(set(kind.__annotations__) ^ tensors.keys()):
+        got = f"{path}, where {', '.join(differing)} is missing or unknown"
+        raise wrong("path", f"the tensors of {kind.__name__}", got, _ADVICE)
+    if not isinstance(settings, dict):
+        raise wrong("path", "a score with settings", f"{path} with {settings!r}", _ADVICE)
+    return kind(tensors, **settings)

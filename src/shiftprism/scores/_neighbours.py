@@ -1,0 +1,102 @@
+"""Scores that keep a bank of ID features and search it for the nearest to an input."""
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from shiftprism._checks import wrong
+from shiftprism.heads import norm
+from shiftprism.outputs import Outputs, read_fields
+from shiftprism.scores._fitted import Fitted, check_width, detach_float, finite_scores, map_rows, widen
+from shiftprism.scores._logits import energy
+
+BANK = 50_000
+"""The most rows a bank keeps by default: all of CIFAR's training set, 100 MB at 512 features."""
+
+
+class KNN(Fitted):
+    """−|z − z₍ₖ₎|, (N,): the distance to the k-th nearest of the ID features, all of length 1 (Sun et al. 2022).
+
+    k is 50 by default, or half a class's share of the bank where that is less: a k-th neighbour from another class says
+    nothing about the input. Of more than `bank` samples, a random part is kept.
+
+    >>> outputs = Outputs(*(torch.eye(3),) * 5)
+    >>> KNN.fit(outputs, k=1)(outputs._replace(features=torch.tensor([[5.0, 0.0, 0.0], [1.0, 1.0, 0.0]])))
+    tensor([-0.0000, -0.7654])
+    """
+
+    bank: Tensor
+
+    @classmethod
+    def fit(
+        cls, outputs: Outputs, labels: ArrayLike | None = None, k: int | None = None, bank: int = BANK, seed: int = 0
+    ) -> "KNN":
+        """Keep the directions of ID features; labels are not needed."""
+        (features,) = read_fields(outputs, "features")
+        rows = draw_rows(outputs.N, bank, seed)
+        return cls({"bank": directions(detach_float(features)[rows])}, k=choose_k(k, 50, len(rows), outputs.K))
+
+    def forward(self, outputs: Outputs) -> Tensor:
+        (features,) = read_fields(outputs, "features")
+        return finite_scores(-kth_distance(features, self.bank, int(self.settings["k"])), outputs)
+
+
+class NNGuide(Fitted):
+    """energy(x) · mean over the k largest of energy(xᵢ) cos(f, fᵢ), (N,) (Park et al. 2023).
+
+    The bank holds ID directions scaled by their own energy. Of more than `bank` samples, a random part is kept.
+    """
+
+    bank: Tensor
+
+    @classmethod
+    def fit(
+        cls, outputs: Outputs, labels: ArrayLike | None = None, k: int | None = None, bank: int = BANK, seed: int = 0
+    ) -> "NNGuide":
+        """Keep ID features with their energies; labels are not needed. k is 10 by default, or less as for KNN."""
+        read_fields(outputs, "features", "logits")
+        kept = outputs.rows(draw_rows(outputs.N, bank, seed))
+        scaled = directions(detach_float(kept.features)) * energy(kept).detach()[:, None]
+        return cls({"bank": scaled}, k=choose_k(k, 10, kept.N, outputs.K))
+
+    def forward(self, outputs: Outputs) -> Tensor:
+        (features,) = read_fields(outputs, "features")
+        guidance = largest_products(directions(features), self.bank, int(self.settings["k"])).mean(1)
+        return finite_scores(guidance * energy(outputs), outputs)
+
+
+def directions(features: Tensor) -> Tensor:
+    """f / |f| in at least float32, and 0 for f = 0."""
+    features = widen(features)
+    return features / norm(features).clamp_min(torch.finfo(features.dtype).tiny)[:, None]
+
+
+def draw_rows(rows: int, most: int, seed: int) -> Tensor:
+    """`most` row numbers, drawn without replacement and sorted; all of them where there are no more."""
+    if not isinstance(most, int) or most < 1:
+        raise wrong("bank", "a positive whole number", most, f"{BANK} rows are the default")
+    if rows <= most:
+        return torch.arange(rows)
+    return torch.randperm(rows, generator=torch.Generator().manual_seed(seed))[:most].sort().values
+
+
+def kth_distance(features: Tensor, bank: Tensor, k: int) -> Tensor:
+    """The distance of each direction to the k-th nearest of the bank, (N,): |a − b|² = 2 − 2 a·b for unit vectors."""
+    return (2 - 2 * largest_products(directions(features), bank, k)[:, -1]).clamp_min(0).sqrt()
+
+
+def largest_products(queries: Tensor, bank: Tensor, k: int) -> Tensor:
+    """The k largest inner products of each query with the bank, (N, k), largest first; searched in chunks of rows."""
+    check_width(queries, bank.shape[1])
+    columns = bank.to(queries).T
+    rows = max(1, 2**24 // len(bank))  # 64 MB of products in float32
+    return map_rows(lambda part: (part @ columns).topk(k).values, queries, rows)
+
+
+def choose_k(k: int | None, usual: int, bank: int, classes: int) -> int:
+    """The given k, or the usual one but no more than half of a class's share of the bank."""
+    if k is None:
+        return min(usual, max(1, bank // (2 * classes)))
+    if not isinstance(k, int) or not 1 <= k <= bank:
+        raise wrong("k", f"a whole number from 1 to {bank}, the size of the bank,", k, "leave it out for the usual one")
+    return k

@@ -1,0 +1,124 @@
+"""A run: data, backbone, head and settings by name, in a folder that holds everything and can be resumed."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from shiftprism._errors import wrong
+from shiftprism._extras import need
+from shiftprism._files import read_json, write_json, write_text
+from shiftprism.classifier import Classifier, predict
+from shiftprism.datasets import Dataset, load
+from shiftprism.training._augmentation import channel_statistics
+from shiftprism.training._loop import Progress, train
+from shiftprism.training._precision import decide_precision
+from shiftprism.training._processes import Processes
+from shiftprism.training._settings import Setup, differences, read_settings, write_settings
+
+
+class Run(NamedTuple):
+    """A finished run. `result` holds the test accuracy, the number of test images and the seconds of all epochs."""
+
+    classifier: Classifier
+    history: list[dict[str, Any]]
+    result: dict[str, Any]
+
+
+def run(
+    out: Path,
+    setup: Setup,
+    *,
+    resume: bool = False,
+    tensorboard: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+    processes: Processes | None = None,
+) -> Run:
+    """Train by names into the folder `out`: config.toml, metrics.jsonl, a state, and at the end model and result.json.
+
+    A folder that holds a run is an error unless `resume`. With `resume` a finished run is loaded and returned as it is.
+    """
+    state = out / "state.safetensors"
+    if state.exists() and not resume:
+        raise wrong("out", "a new folder", f"{out}, which holds a run", "add --resume to resume it")
+    if (out / "result.json").exists():
+        return _load_finished(out, setup)
+    processes = processes or Processes()
+    learned, _ = split_held_out(setup.data, setup.training.held_out, setup.root)
+    test = load(setup.data, "test", setup.root)
+    classifier = _build_classifier(setup, learned)
+    # decided before the loop, so that config.toml says it from the start
+    training = decide_precision(setup.training, classifier, learned.images, processes, state)
+    if processes.writes:
+        write_settings(out / "config.toml", setup._replace(training=training).settings())
+    processes.wait()
+    record = _make_recorder(out, tensorboard)
+    history = train(classifier, learned, training, progress, state=state, processes=processes, record=record)
+    outputs, _ = predict(classifier, test)
+    correct = int((outputs.predictions == test.labels).sum())
+    seconds = sum(entry["seconds"] for entry in history)
+    result = {"test_accuracy": correct / outputs.N, "test_images": outputs.N, "training_seconds": round(seconds, 1)}
+    if processes.writes:
+        classifier.cpu().save(out)
+        write_json(out / "result.json", result)  # last: a folder that has it is finished
+    processes.wait()
+    return Run(classifier, history, result)
+
+
+def split_held_out(data: str, share: float, root: Path | None = None) -> tuple[Dataset, Dataset]:
+    """(the training images of a run, those it holds out for calibrators and ranks): equal for every seed and head."""
+    return load(data, "train", root).hold_out(share)
+
+
+def _build_classifier(setup: Setup, learned: Dataset) -> Classifier:
+    mean, std = channel_statistics(learned.images)
+    classifier = Classifier.build(
+        setup.backbone,
+        setup.head,
+        learned.names,
+        channels=learned.images.shape[1],
+        mean=mean,
+        std=std,
+        seed=setup.training.seed,
+    )
+    return classifier.to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _load_finished(out: Path, setup: Setup) -> Run:
+    """The run in a folder, if it is of these settings; `precision="auto"` means the precision that was chosen then."""
+    stored, settings = read_settings(out / "config.toml"), setup.settings()
+    if settings["precision"] == "auto":
+        settings["precision"] = stored.get("precision")
+    if changed := differences(settings, stored):
+        got = f"a finished one with {', '.join(changed)}"
+        raise wrong("out", "a run of these settings", got, "train into another folder")
+    result = read_json(out / "result.json", "the result of a run", "remove it and resume the run")
+    return Run(Classifier.load(out), _read_history(out / "metrics.jsonl"), result)
+
+
+def _read_history(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except ValueError as error:
+        raise wrong("path", "the records of a run", f"{path} ({error})", "train into another folder") from error
+
+
+def _make_recorder(out: Path, tensorboard: bool) -> Callable[[list[dict[str, Any]]], None]:
+    """A function that writes the history to metrics.jsonl, and with `tensorboard` the last epoch as events too."""
+    if tensorboard:
+        need("tensorboard", "tensorboard")  # a missing extra is an error now, not after the first epoch
+
+    def record(history: list[dict[str, Any]]) -> None:
+        write_text(out / "metrics.jsonl", "".join(json.dumps(entry) + "\n" for entry in history))
+        if tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            with SummaryWriter(str(out / "events")) as writer:
+                for name, value in history[-1].items():
+                    if name != "epoch":
+                        writer.add_scalar(name, value, history[-1]["epoch"], time.time())
+
+    return record

@@ -1,0 +1,136 @@
+"""Every hyper-parameter of training in one dataclass, each with its reason. Nothing here imports torch."""
+
+import json
+import math
+import sys
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from shiftprism._errors import choice, wrong
+from shiftprism._files import write_text
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+T = TypeVar("T")
+
+
+def _setting(default: T, reason: str, **limits: Any) -> T:
+    """A field with its reason, which the command line shows as the flag's help, and with what its value must be.
+
+    Limits: `min`, the least number; `below`, the number that it must stay under; `choices`, the names it may be.
+    """
+    described: T = field(default=default, metadata={"help": reason, **limits})
+    return described
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a classifier is trained. The defaults are the paper's (Sec. 4 and appendix), but for `held_out`.
+
+    >>> Training(epochs=0)
+    Traceback (most recent call last):
+    ...
+    ValueError: Expected `epochs` to be a finite number of at least 1 but got 0; see shiftprism train --help.
+    """
+
+    epochs: int = _setting(200, "Passes over the data.", min=1)
+    batch: int = _setting(128, "Images per step, over all processes. If you change it, scale the rate alike.", min=1)
+    rate: float = _setting(0.1, "SGD's highest learning rate. It falls to 0 along half a cosine, step by step.", min=0)
+    warmup: float = _setting(0.0, "Share of all steps over which the rate first rises from 0.", min=0, below=1)
+    momentum: float = _setting(0.9, "SGD's momentum.", min=0)
+    nesterov: bool = _setting(False, "Nesterov momentum. The paper uses plain momentum.")
+    weight_decay: float = _setting(5e-4, "On all parameters, also of α and β. A head may exempt class weights.", min=0)
+    clip: float = _setting(0.0, "Largest gradient norm, 0 for any. Cosine heads need it on short schedules.", min=0)
+    crop: int = _setting(4, "Zero padding for random crops, one offset per image. 0 for no crops.", min=0)
+    flip: bool = _setting(True, "Random horizontal flips. Wrong for digits and text.")
+    held_out: float = _setting(0.1, "Share of each class held out for calibrators and ranks.", min=0, below=1)
+    precision: str = _setting(
+        "float32",
+        "float32, bfloat16 for the backbone, or auto: the faster of the two here, measured at the start.",
+        choices=("auto", "float32", "bfloat16"),
+    )
+    channels_last: bool = _setting(True, "Keep channels last in memory, which is faster for convolutions.")
+    compile: bool = _setting(False, "torch.compile the network. It pays off in long runs only.")
+    seed: int = _setting(0, "Seed of the weights, of the order of the images and of their augmentation.")
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value, limits = getattr(self, each.name), each.metadata
+            if "choices" in limits:
+                choice(each.name, value, limits["choices"])
+            low, high = limits.get("min", -math.inf), limits.get("below", math.inf)
+            if "min" in limits and not low <= value < high:  # NaN fails every comparison, and so does infinity here
+                expected = f"in [{low}, {high})" if "below" in limits else f"a finite number of at least {low}"
+                raise wrong(each.name, expected, value, "see shiftprism train --help")
+
+
+PRESETS: dict[str, Training] = {
+    # Sec. 4: 200 epochs of SGD on all of CIFAR with cosine annealing
+    "paper": Training(held_out=0.0),
+    # two CPU cores, the backbone `fast`: docs/training.md says what was tried
+    "laptop": Training(epochs=12, batch=256, rate=0.4, warmup=0.2, nesterov=True, precision="auto"),
+    # digits of 8 × 8, in seconds; crops of one pixel, because two would cut strokes off
+    "smoke": Training(epochs=15, batch=64, rate=0.2, warmup=0.1, clip=1.0, crop=1, flip=False),
+}
+
+
+class Setup(NamedTuple):
+    """What a run trains: data, backbone and head by name, with settings; `root` is where the data are."""
+
+    data: str
+    backbone: str
+    head: str
+    training: Training
+    root: Path | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """The flat table that stands in the run's config.toml. `root` is not in it: another machine has its own."""
+        return {"data": self.data, "backbone": self.backbone, "head": self.head, **asdict(self.training)}
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The table in a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # not TOML, or not UTF-8
+        raise wrong("config", "a TOML file", f"{path} ({error})", "repair it") from error
+
+
+def write_settings(path: Path, settings: dict[str, Any]) -> None:
+    """Write a flat table as TOML. JSON's scalars are written the same way in TOML."""
+    write_text(path, "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
+
+
+def resolve(preset: str, *layers: dict[str, Any]) -> Training:
+    """A preset with the changes of each layer in turn; an unknown name or a wrong type is an error.
+
+    >>> resolve("smoke", {"epochs": 3, "rate": 1}, {"epochs": 5}).epochs
+    5
+    """
+    training = PRESETS[choice("preset", preset, PRESETS)]
+    types = {each.name: type(each.default) for each in fields(Training)}
+    for layer in layers:
+        for name, value in layer.items():
+            if name not in types:
+                raise wrong("config", f"made of {', '.join(types)}", name, "correct or remove this name")
+            whole_number = types[name] is float and type(value) is int  # TOML's `rate = 1` is an int
+            # not isinstance: a bool is an int to Python, but True is no number of epochs
+            if type(value) is not types[name] and not whole_number:
+                raise wrong(name, f"of type {types[name].__name__}", repr(value), "see shiftprism train --help")
+            change: dict[str, Any] = {name: float(value) if whole_number else value}
+            training = replace(training, **change)
+    return training
+
+
+def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    """What differs between two tables of settings, one phrase each.
+
+    >>> differences({"rate": 0.5, "seed": 0}, {"rate": 0.2, "seed": 0})
+    ['rate 0.5 for 0.2']
+    """
+    changed = [name for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)]
+    return [f"{name} {ours.get(name)!r} for {theirs.get(name)!r}" for name in changed]

@@ -1,0 +1,128 @@
+"""A plan: defaults are filled in once, and wrong words are refused before any work."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shiftprism.benchmark import MODELS, Plan
+from shiftprism.benchmark._grid import list_cells
+from shiftprism.calibrators import CALIBRATORS
+from shiftprism.corruptions import COMMON
+from shiftprism.scores import SCORES
+from shiftprism.training import PRESETS
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """As much of a trained model's folder as a plan looks at."""
+    folder = tmp_path / "my-run"
+    folder.mkdir()
+    (folder / "model.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"suite": ""}, "Expected `suite` to be one of digits, paper but got nothing; or give your own images"),
+        ({"suite": "mnist"}, "Expected `suite` to be one of digits, paper but got 'mnist'"),
+        ({"models": ("resnet",)}, "Expected `models` to be one of alpha, .* but got 'resnet'"),
+        ({"models": ("ddu",)}, "but got ddu, which needs the backbone digits-ddu; leave it out, or choose one of "),
+        ({"models": ("duq:no",)}, "Expected `models` to be names, or name:seeds but got duq:no"),
+        ({"models": ("duq:0",)}, "Expected `models` to be names, or name:seeds but got duq:0"),
+        ({"models": ("ensemble",)}, "Expected `models` to be with vanilla where there is an ensemble"),
+        ({"scores": ("ouija",)}, "Expected `scores` to be one of .* but got 'ouija'"),
+        ({"calibrators": ("x",)}, "Expected `calibrators` to be one of"),
+        ({"corruptions": ("rain",)}, "Expected `corruptions` to be one of"),
+        ({"images": 3}, "Expected `images` to be 0 for all, or at least 10 but got 3"),
+        ({"corrupted_images": -1}, "Expected `corrupted_images` to be 0 for all, or at least 10 but got -1"),
+        ({"settings": {"epoch": 3}}, "Expected `config` to be made of epochs, .* but got epoch"),
+        ({"runs": ("nowhere",)}, "Expected `runs` to be folders of trained models but got nowhere without model.json"),
+        ({"data": "cifar10"}, "Expected `data` to be left out with the suite digits"),
+        ({"suite": "paper", "data": "digits"}, "Expected `data` to be one of cifar10, cifar100 but got 'digits'"),
+        ({"preset": "slow"}, "Expected `preset` to be one of .* but got 'slow'"),
+        ({"backbone": "vgg"}, "Expected `backbone` to be one of .* but got 'vgg'"),
+    ],
+)
+def test_wrong_words_are_refused_before_any_work(words: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Plan(**({"suite": "digits"} | words)).resolve()
+
+
+def test_runs_need_their_data_and_different_names(run: Path) -> None:
+    with pytest.raises(
+        ValueError, match="Expected `data` to be given with runs but got none; say which it is: cifar10, "
+    ):
+        Plan(suite="paper", runs=(str(run),)).resolve()
+    plan = Plan(suite="paper", data="cifar10", runs=(str(run), f"other={run}")).resolve()
+    assert plan.runs == (f"my-run={run}", f"other={run}")
+    assert [cell.key for cell in list_cells(plan, run)] == ["cifar10-pixels-0", "cifar10-my-run-0", "cifar10-other-0"]
+    (run / "config.toml").write_text("seed = 4\n")
+    twice = Plan(suite="paper", data="cifar10", runs=(str(run), str(run))).resolve()
+    with pytest.raises(
+        ValueError, match="Expected `runs` to be different models or seeds but got cifar10-my-run-4 twice"
+    ):
+        list_cells(twice, run)
+
+
+def test_defaults_are_filled_in() -> None:
+    plan = Plan(suite="digits").resolve()
+    assert (plan.data, plan.data_sets, plan.preset, plan.backbone) == ("digits", ("digits",), "smoke", "digits")
+    assert (plan.scores, plan.calibrators) == (tuple(SCORES), tuple(CALIBRATORS))
+    assert (plan.corruptions, plan.settings) == (tuple(COMMON), {"held_out": 0.2})
+    assert "ddu" not in plan.seeds_by_model  # digits have no backbone with spectral normalisation
+    assert plan.seeds_by_model["vanilla"] == 3
+    paper = Plan(suite="paper").resolve()
+    assert paper.data_sets == ("cifar10", "cifar100")
+    assert list(paper.seeds_by_model) == list(MODELS)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(suite="digits"),
+        Plan(suite="digits", models=("vanilla", "duq:2", "ensemble:5"), seeds=2, settings={"held_out": 0.3}),
+        Plan(suite="paper", data="cifar100", preset="paper"),
+        Plan(data=".", far=".", size=32, hold_out=("a",), models=("vanilla",)),
+    ],
+)
+def test_a_resolved_plan_stays_as_it_is(plan: Plan) -> None:
+    once = plan.resolve()
+    assert once.resolve() == once != plan
+
+
+def test_a_plan_with_runs_resolves_to_itself(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run.parent)
+    once = Plan(suite="digits", runs=("my-run",)).resolve()
+    monkeypatch.chdir("/")
+    assert once.resolve() == once
+    assert once.seeds_by_model == {}  # nothing is trained beside given runs
+
+
+def test_a_plan_survives_json(run: Path) -> None:
+    plan = Plan(suite="digits", runs=(str(run),), settings={"epochs": 2}).resolve()
+    stored: dict[str, Any] = json.loads(json.dumps(plan.to_json()))
+    assert plan.differences(stored) == []
+    fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()}
+    assert Plan(**fields) == plan
+
+
+def test_seeds_of_a_model_are_its_own_or_the_plans() -> None:
+    plan = Plan(suite="digits", models=("vanilla", "duq:2", "gsd", "ensemble:3"))
+    assert plan.seeds_by_model == {"vanilla": 3, "duq": 2, "gsd": 1, "ensemble": 1}
+    plan = Plan(suite="digits", models=plan.models, seeds=4)
+    assert plan.seeds_by_model == {"vanilla": 4, "duq": 2, "gsd": 4, "ensemble": 1}
+
+
+def test_models_keep_their_own_settings() -> None:
+    plan = Plan(suite="paper", data="cifar10", settings={"epochs": 7}).resolve()
+    assert plan.backbone == "fast"
+    assert plan.seeds_by_model["vanilla"] == 3
+    assert plan.seeds_by_model["sngp"] == 1
+    assert plan.training("duq", 4).rate == 0.1
+    assert plan.training("odin", 4).clip == 1
+    assert plan.training("gsd", 4).rate == PRESETS["laptop"].rate
+    assert (plan.training("vanilla", 4).seed, plan.training("vanilla", 4).epochs) == (4, 7)
+    assert Plan(suite="paper", preset="paper").resolve().backbone == "wrn-28-10"

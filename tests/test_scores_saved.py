@@ -1,0 +1,92 @@
+"""Saved scores: folders that score the same when loaded, older files, and damage that is refused by name."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from examples import features_of, head_of
+from shiftprism._files import read_json, write_json, write_tensors
+from shiftprism.outputs import Outputs
+from shiftprism.scores import KNN, SCORES, Fitted, load
+
+FITTED = sorted(name for name, entry in SCORES.items() if entry.fitted)
+
+
+def draw_outputs(samples: int = 120, seed: int = 1) -> Outputs:
+    """What one linear head says about random features."""
+    with torch.no_grad():
+        return head_of("vanilla").outputs(features_of(samples, seed=seed))
+
+
+def fit(name: str) -> Fitted:
+    score = SCORES[name].fit(
+        draw_outputs(), torch.arange(120) % 4, head=head_of("vanilla"), reference=draw_outputs(50, seed=3)
+    )
+    assert isinstance(score, Fitted)
+    return score
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_saved_and_loaded_it_scores_the_same(name: str, tmp_path: Path) -> None:
+    score, new = fit(name), draw_outputs(30, seed=2)
+    assert list(score.parameters()) == []
+    score.save(tmp_path / "score")
+    assert sorted(path.name for path in (tmp_path / "score").iterdir()) == ["score.json", "weights.safetensors"]
+    again = load(tmp_path / "score")
+    assert type(again) is type(score)
+    assert torch.equal(again(new), score(new))
+    assert repr(again) == repr(score)
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_a_single_file_of_an_older_version_is_read_with_a_warning(name: str, tmp_path: Path) -> None:
+    score, new = fit(name), draw_outputs(30, seed=2)
+    about = {"format": "shiftprism-score-1", "score": type(score).__name__, "settings": json.dumps(score.settings)}
+    write_tensors(tmp_path / "old.safetensors", score.state_dict(), about)
+    with pytest.warns(UserWarning, match=r"old\.safetensors is a score in an older format; save it again, to a folder"):
+        again = load(tmp_path / "old.safetensors")
+    assert torch.equal(again(new), score(new))
+    assert repr(again) == repr(score)
+
+
+def test_what_is_no_saved_score_is_refused_by_name(tmp_path: Path) -> None:
+    draw_outputs().save(tmp_path / "outputs.safetensors")
+    with pytest.raises(ValueError, match="Expected `path` to be a file of format shiftprism-score-1"):
+        load(tmp_path / "outputs.safetensors")
+    (tmp_path / "cut").write_bytes(b"x")
+    with pytest.raises(ValueError, match="Expected `path` to be a whole safetensors file"):
+        load(tmp_path / "cut")
+    with pytest.raises(ValueError, match=r"Expected `path` to be a saved score but got .*nowhere/score.json \(No such"):
+        load(tmp_path / "nowhere")
+    write_json(tmp_path / "model" / "score.json", {"format": "shiftprism-model-1"})
+    with pytest.raises(ValueError, match=r"to be a score of format shiftprism-score-2 .* of format shiftprism-model-1"):
+        load(tmp_path / "model")
+    write_tensors(tmp_path / "bare", {"bank": torch.ones(2)}, {"format": "shiftprism-score-1", "score": "KNN"})
+    with pytest.raises(ValueError, match="Expected `path` to be a whole saved score"):
+        load(tmp_path / "bare")
+
+
+def test_damaged_folders_are_refused_by_name(tmp_path: Path) -> None:
+    KNN.fit(draw_outputs()).save(tmp_path / "knn")
+    KNN.fit(draw_outputs(seed=4)).save(tmp_path / "other")
+    weights, about = tmp_path / "knn" / "weights.safetensors", read_json(tmp_path / "knn" / "score.json", "", "")
+
+    def refused(message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            load(tmp_path / "knn")
+
+    for change, message in (
+        ({"settings": None}, "Expected `path` to be a score with settings"),
+        ({"score": "SHE"}, r"Expected `path` to be the tensors of SHE .*bank, patterns is missing or unknown"),
+        ({"score": "Oracle"}, r"Expected `score` to be one of .*KNN, .* but got 'Oracle'"),
+    ):
+        write_json(tmp_path / "knn" / "score.json", {**about, **change})
+        refused(message)
+    write_json(tmp_path / "knn" / "score.json", about)
+    load(tmp_path / "knn")
+    weights.write_bytes(weights.read_bytes()[:-8])
+    refused(r"Expected `path` to be a whole safetensors file but got .*weights\.safetensors")
+    (tmp_path / "other" / "weights.safetensors").replace(weights)
+    refused("Expected `folder` to be a whole saved score but got .* with the weights of another fit")
