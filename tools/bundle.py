@@ -27,7 +27,10 @@ def copy_outputs(source: Path, target: Path, most: int) -> None:
     few = torch.linspace(0, outputs.N - 1, min(most, outputs.N)).round().long()
     kept = outputs.rows(few)
     # one feature of length |f| stands for all: no figure of the demo reads directions
-    kept = kept._replace(features=kept.norms[:, None], raw=kept.norms[:, None] * kept.similarities)
+    raw = kept.norms[:, None] * kept.similarities
+    if not torch.allclose(kept.raw, raw, rtol=1e-3, atol=1e-3):
+        raise SystemExit(f"{source} is of a head with a bias, which a bundle does not keep")
+    kept = kept._replace(features=kept.norms[:, None], raw=raw)
     kept.to(torch.float16).save(target, labels[few].to(torch.uint8))
 
 
