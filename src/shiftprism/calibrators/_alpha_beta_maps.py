@@ -68,13 +68,13 @@ def fit_maps(problem: Problem, scale: float | None, seed: int) -> Maps:
     least, iterations = best.nll(held_out), 0
     path = None
     for ridge in _RIDGES:
-        path = _fit_ridged(part, start, ridge, path, gap=1e-6)
+        path = _fit_with_ridge(part, start, ridge, path, gap=1e-6)
         iterations += path.iterations
         loss = path.nll(held_out)
         best, least = (path, loss) if loss < least else (best, least)
     if best is start:
         return constant._replace(iterations=iterations, kept_temperature="α-β was no better on held-out data")
-    final = _fit_ridged(problem, constant, best.ridge, best)
+    final = _fit_with_ridge(problem, constant, best.ridge, best)
     return final._replace(iterations=iterations + final.iterations)
 
 
@@ -89,7 +89,7 @@ def constant_maps(problem: Problem, scale: float | None) -> Maps:
     return Maps(weight, np.array([offset, OFF]), c, best.converged, best.iterations)
 
 
-def _fit_ridged(problem: Problem, constant: Maps, ridge: float, start: Maps | None, gap: float = GAP) -> Maps:
+def _fit_with_ridge(problem: Problem, constant: Maps, ridge: float, start: Maps | None, gap: float = GAP) -> Maps:
     """The maps of least NLL + ridge, from an earlier solution or (None) from the constant ones."""
     loss = _RidgedLoss(problem, constant.scale, ridge)
     found = Descent(loss.start(constant, start), math.inf, False, 0)

@@ -6,6 +6,7 @@ import numpy as np
 
 from shiftprism._checks import Floats, Integers
 from shiftprism.calibrators._descent import GAP, Descent, Solve, cholesky_solver, descend
+from shiftprism.calibrators._scaled_loss import row_maxima
 
 DENSE = 20
 """Up to this many classes the whole Hessian of a matrix, (K² + K)², is cheap enough to start with."""
@@ -66,7 +67,7 @@ class SoftmaxRegression:
 
 def softmax_in_place(logits: Any, rows: Integers, labels: Integers) -> float:
     """Turn logits (N, K) into probabilities and return the mean NLL of the labels."""
-    logits -= logits.max(1, keepdims=True)
+    logits -= row_maxima(logits)
     label_logit = logits[rows, labels].mean(dtype=np.float64)
     np.exp(logits, out=logits)
     total = np.einsum("nk->n", logits)
