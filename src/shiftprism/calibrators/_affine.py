@@ -78,6 +78,7 @@ class Vector(_Affine):
     @classmethod
     def _fit(cls, data: FitData) -> list[Candidate]:
         best, classes = optimal_temperature(data.loss), data.outputs.K
+        # All searches work in units of T*: the start is 1, and a prior or penalty means the same for every model.
         scaled = cls._of(np.ones(classes) / best.temperature, np.zeros(classes))
         if reason := why_keep_temperature(data.loss, max(FEWEST, classes)):
             return [best.candidate(scaled, reason)]

@@ -50,6 +50,7 @@ class Candidate(NamedTuple):
     calibrator: "Calibrator"
     converged: bool
     iterations: int
+    """All that the method spent, searches that led nowhere included."""
     note: str = ""
     kept: Kept = "fit"
 
@@ -67,7 +68,8 @@ class Calibrator(nn.Module, ABC):
     """Two laws of temperature-like methods, which can express logits / T for any T: a fit recovers the temperature that
     labels were drawn with, and where every prediction is right it ends at an NLL of 1/(N + 2)."""
     probabilities_suffice: ClassVar[bool] = False
-    """Law: a fit to probabilities equals one to their logits. False where a shift of all logits of an input matters."""
+    """Law: a fit to probabilities equals one to their logits. False where a shift of all logits of an input matters
+    (`Matrix`), or where rounding may move a sample to the next bin (`Histogram`)."""
     needs_norms: ClassVar[bool] = False
     """Whether it reads |f|, so that bare logits or probabilities are refused."""
     settings: ClassVar[tuple[str, ...]] = ()
@@ -111,17 +113,24 @@ class Calibrator(nn.Module, ABC):
         candidates = cls._fit(data, **options)
         before = after = data.loss(1.0)[0]
         chosen = candidates[0]._replace(kept="logits", note="the fit was worse")
+        # From the last fall-back to the preferred candidate: each must be at least as good as all that come after it.
         for candidate in reversed(candidates):
             with np.errstate(invalid="ignore"):  # a search that diverged gives infinite logits, and a NaN here
                 loss = mean_nll(candidate.calibrator(data.outputs).numpy(), data.labels)
             if loss <= after:  # never true of NaN
                 chosen, after = candidate, loss
-        fitted, converged, _, note, kept = chosen
+        fitted = chosen.calibrator
         assert isinstance(fitted, cls)
-        fitted.unchanged.fill_(kept == "logits")
-        note = ": ".join(filter(None, (_KEPT[kept], note)))
-        spent = candidates[0].iterations
-        fitted.report = Report(converged, spent, before, after, note, kept, data.loss.all_right)
+        fitted.unchanged.fill_(chosen.kept == "logits")
+        fitted.report = Report(
+            converged=chosen.converged,
+            iterations=candidates[0].iterations,  # the preferred candidate counts all that were spent
+            nll_before=before,
+            nll_after=after,
+            note=": ".join(filter(None, (_KEPT[chosen.kept], chosen.note))),
+            kept=chosen.kept,
+            all_right=data.loss.all_right,
+        )
         return fitted
 
     def forward(self, outputs: Outputs) -> Tensor:

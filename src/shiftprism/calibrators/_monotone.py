@@ -97,6 +97,7 @@ def _search(gaps: Floats, labels: Integers, seed: int) -> tuple[Descent | None, 
     held_out, rest = order[::5], np.setdiff1d(order, order[::5])
     part, witness = _SlopeLoss(gaps[rest], labels[rest]), _SlopeLoss(gaps[held_out], labels[held_out])
     point = part.start
+    # The strongest ridge first: its solution is near the start, and each solution starts the next search.
     least, best, start, iterations = witness(point, 0.0)[0], 0.0, point, 0
     for ridge in _RIDGES:
         path = part.minimum(ridge, point, 1e-6)
@@ -115,6 +116,7 @@ class _SlopeLoss:
 
     def __init__(self, gaps: Floats, labels: Integers) -> None:
         used = min(_GAPS, gaps.shape[1] - 1)
+        # the gap of the largest logit itself is 0 and says nothing
         largest = -np.sort(np.partition(-gaps, used, 1)[:, : used + 1], 1)[:, 1:]
         self.x = np.concatenate([np.log1p(-largest), np.ones((len(gaps), 1))], 1)
         self.gaps, self.labels = gaps, labels

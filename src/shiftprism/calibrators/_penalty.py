@@ -74,6 +74,7 @@ def choose_penalty(problem: SoftmaxRegression, temperature: float, shrink: bool,
     parts = [order[number::folds] for number in range(folds)]
     paths = [_Fold(problem, np.setdiff1d(order, part), part) for part in parts]
     least = float(np.mean([fold.held_out.nll(fold.theta) for fold in paths]))  # of the temperature
+    # Strong penalties leave nearly the temperature: up to two of them may be no better before a weaker one is.
     strength, patience = 0.0, 3
     for candidate in _STRENGTHS:
         loss = _advance(paths, unit.times(candidate, candidate), temperature)
@@ -87,6 +88,7 @@ def choose_penalty(problem: SoftmaxRegression, temperature: float, shrink: bool,
                 break
     if not strength:
         return Choice(None, sum(fold.iterations for fold in paths))
+    # The intercept may need another strength: class frequencies can differ where confusions do not.
     intercept = strength
     for factor in (10.0, 0.1, 0.01):
         for fold in paths:

@@ -92,4 +92,5 @@ def _measure(logits: Tensor, labels: ArrayLike) -> _Numbers:
 
 def _line(name: str, clean: _Numbers, shifted: Sequence[_Numbers]) -> Line:
     means = [fmean(values) for values in zip(*shifted, strict=True)]
-    return Line(name, clean[0], means[0], clean[1], means[1], clean[2], means[2])
+    pairs = zip(clean, means, strict=True)  # a clean number and its shifted one, in the order of the fields
+    return Line(name, *(value for pair in pairs for value in pair))

@@ -70,6 +70,7 @@ class Isotonic(TopLabel):
         points, place, counts = np.unique(confidence, return_inverse=True, return_counts=True)
         found = isotonic_regression(np.bincount(place, right) / counts, weights=counts)
         blocks = np.asarray(found.blocks)  # where each step begins, and the end
+        # A step lies half-way between two confidences, so that rounding it to float32 rarely moves a sample across.
         edges = (points[blocks[1:-1] - 1] + points[blocks[1:-1]]) / 2
         return [cls._candidate(data, edges, np.asarray(found.x)[blocks[:-1]])]
 
@@ -89,6 +90,7 @@ class Histogram(TopLabel):
         if bins < 1:
             raise wrong("bins", "at least 1", bins, "15 is usual")
         confidence, right = _confidence(data)
+        # Ties can make quantiles equal, and the last one equal to the maximum: either would leave a bin empty.
         edges = np.unique(np.quantile(confidence, np.arange(1, bins) / bins))
         edges = edges[edges < confidence.max()]
         place = np.searchsorted(edges, confidence, "left")
