@@ -34,7 +34,7 @@ def two(confidences: Any, correct: Any) -> tuple[Any, Any]:
     return np.stack([confidences, 1 - confidences], 1), 1 - np.asarray(correct, dtype=int)
 
 
-def draw_labels(samples: int, gap: float = 0.0, seed: int = 0, classes: int = 4) -> tuple[Any, Any]:
+def draw_problem(samples: int, gap: float = 0.0, seed: int = 0, classes: int = 4) -> tuple[Any, Any]:
     """Random probabilities, and labels drawn from them; with `gap`, from (1 − gap) · p + gap · uniform."""
     rng = np.random.default_rng(seed)
     probabilities = rng.dirichlet(np.full(classes, 0.5), samples)
@@ -89,7 +89,7 @@ def test_reliability_is_what_a_diagram_draws() -> None:
 
 @pytest.mark.parametrize("parts", [1, 2, 7])
 def test_sums_merge_to_the_whole(parts: int) -> None:
-    probabilities, labels = draw_labels(1000, gap=0.3)
+    probabilities, labels = draw_problem(1000, gap=0.3)
     pieces = zip(np.array_split(probabilities, parts), np.array_split(labels, parts), strict=True)
     first, *rest = [ReliabilitySums.of(p, y) for p, y in pieces]
     merged = sum(rest, first).reliability()
@@ -115,7 +115,7 @@ def test_adaptive_bins_hold_equal_counts() -> None:
 
 
 def test_classwise_is_the_mean_of_each_class() -> None:
-    probabilities, labels = draw_labels(500, gap=0.2)
+    probabilities, labels = draw_problem(500, gap=0.2)
     total = 0.0
     for k in range(4):
         p, y = probabilities[:, k], labels == k
@@ -182,7 +182,7 @@ def test_smooth_ece_is_continuous_where_ece_jumps() -> None:
 
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
 def test_a_calibrated_model_is_near_zero_and_a_biased_one_is_not(error: Callable[..., float]) -> None:
-    good, bad = error(*draw_labels(20_000)), error(*drawn(20_000, gap=0.5))
+    good, bad = error(*draw_problem(20_000)), error(*draw_problem(20_000, gap=0.5))
     assert abs(good) < 0.015
     assert bad > 5 * abs(good)
 
@@ -191,7 +191,7 @@ def test_a_calibrated_model_is_near_zero_and_a_biased_one_is_not(error: Callable
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 1000), samples=st.integers(1, 40))
 def test_the_order_of_samples_and_classes_does_not_matter(error: Callable[..., float], seed: int, samples: int) -> None:
-    probabilities, labels = draw_labels(samples, 0.3, seed)
+    probabilities, labels = draw_problem(samples, 0.3, seed)
     probabilities = np.round(probabilities * 4) / 4 if seed % 2 else probabilities  # ties of confidence
     probabilities[:, 0] += 1 - probabilities.sum(1)
     probabilities = np.where(probabilities.min(1, keepdims=True) < 0, np.eye(4)[0], probabilities)
