@@ -31,9 +31,8 @@ def replacing(path: Path) -> Iterator[Path]:
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         beside.touch()
-        mode = (
-            beside.stat().st_mode
-        )  # what the umask allows; safetensors makes its file anew, readable by its owner only
+        # the umask's mode: safetensors replaces the file by one that only its owner may read
+        mode = beside.stat().st_mode
         yield beside
         beside.chmod(mode)
         with beside.open("rb") as file:

@@ -17,7 +17,7 @@ _FORMAT = "shiftprism-outputs-1"
 
 
 class Outputs(NamedTuple):
-    """The five things a classifier says about N inputs, with D features and K classes.
+    """Everything a classifier computes for N inputs, with D features and K classes.
 
     It is a plain tuple of tensors, so `torch.export`, devices and pytrees take it as it is.
 

@@ -43,7 +43,7 @@ class Predictor(NamedTuple):
 
 
 def run_cell(cell: Cell, threads: int = 1) -> Results:
-    """The rows of a cell. What is whole in its folder is read, what is missing is computed, the rows are written last.
+    """The rows of a cell. Complete files in its folder are read, missing ones are computed, the rows are written last.
 
     Scores that were not asked for before are measured from the stored outputs, and added to the rows.
     """
