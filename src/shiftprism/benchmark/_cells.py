@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from shiftprism._checks import Floats, wrong
 from shiftprism._files import read_json, write_text
@@ -48,6 +49,12 @@ def run_cell(cell: Cell, threads: int = 1) -> Results:
     Scores that were not asked for before are measured from the stored outputs, and added to the rows.
     """
     torch.set_num_threads(1 if cell.plan.suite == "digits" else threads)  # 8 × 8 pixels are too few to share
+    # sums of NumPy's products depend on its threads in the last digit: rows must not depend on the number of jobs
+    with threadpool_limits(1, user_api="blas"):
+        return _run_cell(cell)
+
+
+def _run_cell(cell: Cell) -> Results:
     inside = in_distribution(cell.plan, cell.data, cell.results)
     if not cell.folder.find_fault() and not (cell.model == "ensemble" and _has_other_members(cell, inside)):
         results = Results.read(cell.folder.path)
