@@ -204,10 +204,10 @@ def test_more_scores_are_measured_from_what_is_stored(whole: Path, tmp_path: Pat
 
 
 def test_a_failing_cell_does_not_stop_the_others(tmp_path: Path) -> None:
-    def fails(cell: Cell, threads: int) -> Results:
+    def fails(cell: Cell, threads: int, device: str) -> Results:
         if cell.model == "vanilla":
             raise RuntimeError("no luck")
-        return run_cell(cell, threads)
+        return run_cell(cell, threads, device)
 
     outcome = study(small(models=("vanilla", "ensemble", "gsd")), tmp_path, work=fails)
     assert set(outcome.failed) == {"digits-vanilla-0", "digits-ensemble-0"}
@@ -316,7 +316,7 @@ def test_a_command_put_right_is_not_refused(tmp_path: Path, mistake: dict[str, A
     assert (out / "suite.json").exists()
 
 
-def nothing(cell: Cell, threads: int) -> Results:
+def nothing(cell: Cell, threads: int, device: str) -> Results:
     return Results.without_resamples([])
 
 
@@ -370,12 +370,12 @@ def test_killed_at_any_point_the_same_command_ends_with_the_same_rows(whole: Pat
 
 @pytest.mark.slow
 def test_a_killed_process_of_the_pool_costs_nothing_but_time(whole: Path, tmp_path: Path) -> None:
-    def dies_once(cell: Cell, threads: int) -> Results:
+    def dies_once(cell: Cell, threads: int, device: str) -> Results:
         mark = Path(cell.out) / "died"
         if cell.key == "digits-alpha-beta-0" and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return run_cell(cell, threads)
+        return run_cell(cell, threads, device)
 
     outcome = study(small(), tmp_path, jobs=2, work=dies_once)
     assert (tmp_path / "died").exists()
@@ -386,7 +386,7 @@ def test_a_killed_process_of_the_pool_costs_nothing_but_time(whole: Path, tmp_pa
 _GROWS = """
 import builtins, time, numpy
 from shiftprism.benchmark._tasks import run_tasks
-def grows(item, threads):
+def grows(item, threads, device):
     builtins.kept = [*getattr(builtins, "kept", []), numpy.ones(60_000_000)]
     time.sleep(1.5)  # loky looks at the size once a second
     return item
@@ -410,12 +410,12 @@ def test_a_ray_cluster_gives_the_same_rows_though_a_worker_is_killed(whole: Path
         pytest.importorskip("ray", reason='no ray: pip install "shiftprism[cluster]"')
     import ray
 
-    def dies_once(cell: Cell, threads: int) -> Results:
+    def dies_once(cell: Cell, threads: int, device: str) -> Results:
         mark = Path(cell.out) / "died"
         if cell.key == "digits-alpha-beta-0" and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return run_cell(cell, threads)
+        return run_cell(cell, threads, device)
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:

@@ -1,6 +1,8 @@
 """A plan: defaults are filled in once, and wrong words are refused before any work."""
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,10 @@ import pytest
 
 from shiftprism.benchmark import MODELS, Plan
 from shiftprism.benchmark._grid import list_cells
+from shiftprism.benchmark._plan import ModelSpec, find_model
 from shiftprism.calibrators import CALIBRATORS
 from shiftprism.corruptions import COMMON
+from shiftprism.heads import HEADS
 from shiftprism.scores import SCORES
 from shiftprism.training import PRESETS
 
@@ -114,6 +118,37 @@ def test_seeds_of_a_model_are_its_own_or_the_plans() -> None:
     assert plan.seeds_by_model == {"vanilla": 3, "duq": 2, "gsd": 1, "ensemble": 1}
     plan = Plan(suite="digits", models=plan.models, seeds=4)
     assert plan.seeds_by_model == {"vanilla": 4, "duq": 2, "gsd": 4, "ensemble": 1}
+
+
+def test_a_registered_head_is_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new head needs no line in the benchmark; heads of models there keep those models' settings."""
+    monkeypatch.setitem(HEADS, "mine", replace(HEADS["vanilla"], name="mine"))
+    plan = Plan(suite="digits", models=("mine:2", "cosine", "euclidean")).resolve()
+    assert plan.seeds_by_model == {"mine": 2, "cosine": 1, "euclidean": 1}
+    assert find_model("mine") == ModelSpec("mine")
+    assert (plan.training("cosine", 0).clip, plan.training("mine", 0).clip) == (1.0, PRESETS["smoke"].clip)
+    assert "mine" not in Plan(suite="digits").resolve().seeds_by_model  # the usual grid stays as it is
+
+
+def test_an_own_score_is_a_score_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_score.py").write_text("def ratio(outputs): return outputs.logits.amax(1)\nNUMBER = 3\n")
+    (tmp_path / "broken_score.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    plan = Plan(suite="digits", scores=("u",), score=("own_score:ratio",)).resolve()
+    assert (plan.scores, plan.score) == (("u", "own_score:ratio"), ())
+    assert plan.resolve() == plan
+    assert Plan(suite="digits", score=("own_score:ratio",)).resolve().scores == (*SCORES, "own_score:ratio")
+    assert plan.differences(Plan(suite="digits", scores=("u",)).resolve().to_json()) == []  # it may be added
+    for text, message in {
+        "no_such_module:f": "ModuleNotFoundError",
+        "own_score:f": "has no attribute 'f'",
+        "own_score:NUMBER": "a function or a Fitted class but got own_score:NUMBER, 3",
+        "broken_score:f": "ZeroDivisionError",
+        "pathlib:Path": "a function or a Fitted class but got pathlib:Path",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            Plan(suite="digits", score=(text,)).resolve()
 
 
 def test_models_keep_their_own_settings() -> None:

@@ -148,6 +148,24 @@ def test_one_seed_is_said_to_be_one() -> None:
     assert found["pixel-histograms"].note == "distances: cifar100 0.050, svhn 0.300"  # no training in it
 
 
+def test_one_seed_shows_no_claim_that_training_is_in() -> None:
+    """Its interval is over images alone. What points the other way is contradicted as before."""
+    held = {name for name, one in by_name(made_results(1)).items() if one.judgement == "holds"}
+    assert held == {"pixel-histograms", "calibration-keeps-predictions", "calibration-keeps-scores"}
+    found = by_name(changed(made_results(1), {("alpha-beta", "g", "auroc"): 0.55}))
+    assert found["g-sees-covariate"].judgement == "contradicted"
+    assert found["beta-alone-raises-g"].judgement == "not shown"
+    assert found["beta-alone-raises-g"].note == "4 of 4 hold on their own; one seed: another training run may differ"
+
+
+def test_a_rival_of_one_seed_leaves_the_noise_of_our_seeds() -> None:
+    three, one = made_results(), made_results(1)
+    mixed = Results.concat([three.where(model=("alpha", "beta", "alpha-beta", "pixels")), one.where(model="vanilla")])
+    found = by_name(mixed)
+    assert found["u-best-of-alpha-beta"].judgement == "holds"  # α-β alone, three seeds
+    assert found["beats-vanilla-msp"].judgement == "not shown"  # every contrast is with a network of one seed
+
+
 def test_scope_follows_what_the_paper_can_support() -> None:
     found = by_name(made_results(3, "cifar100", "cifar10", "svhn"))
     assert found["u-best-concept"].note == "the paper makes no such claim for cifar100"
@@ -205,6 +223,16 @@ def test_the_command_prints_them(tmp_path: Path) -> None:
     assert {line.count(" | ") for line in lines} == {3}
     every = CliRunner().invoke(app, ["claims", str(tmp_path), "--evidence"]).output
     assert every.count("zoom blur") > 3
+
+
+def test_the_command_judges_other_data_only_when_asked(tmp_path: Path) -> None:
+    made_results(2, "mine", "new", "factory").where(model=("vanilla", "alpha-beta")).write(tmp_path)
+    refused = CliRunner().invoke(app, ["claims", str(tmp_path)])
+    message = "the data that the paper's claims are about (cifar10, cifar100, digits) but got rows of mine; judge them"
+    assert message in str(refused.exception)
+    judged = CliRunner().invoke(app, ["claims", str(tmp_path), "--any-data"])
+    assert judged.exit_code == 0
+    assert "✓ holds" in judged.output
 
 
 def test_the_command_runs_without_torch(tmp_path: Path) -> None:

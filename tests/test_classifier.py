@@ -70,7 +70,7 @@ def test_an_adapted_model_is_loaded_into_its_code(tmp_path: Path) -> None:
 
 
 def test_broken_folders_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"Expected `path` to be a saved model but got .*model\.json \(No such file"):
+    with pytest.raises(ValueError, match=r"Expected `folder` to be a saved model but got .* without model\.json"):
         Classifier.load(tmp_path)
     write_json(tmp_path / "score" / "model.json", {"format": "shiftprism-score-2"})
     with pytest.raises(ValueError, match=r"to be a model of format shiftprism-model-1 .* of format shiftprism-score-2"):
@@ -255,3 +255,20 @@ def test_a_model_that_says_nan_is_caught() -> None:
         classifier.head.get_parameter("weight").fill_(float("nan"))
     with pytest.raises(ValueError, match=r"Expected `outputs\.similarities` to be finite"):
         predict(classifier, pictures())
+
+
+def test_a_model_with_one_logit_is_refused() -> None:
+    with pytest.raises(ValueError, match="two classes or more but got one with a single logit"):
+        adapt(nn.Sequential(nn.Flatten(), nn.Linear(64, 1)), torch.rand(2, 1, 8, 8))
+
+
+def test_a_trained_model_refuses_images_of_another_size(tmp_path: Path) -> None:
+    classifier = build("vanilla")
+    classifier.image_size = (8, 8)
+    classifier.save(tmp_path)
+    loaded = Classifier.load(tmp_path)
+    channels = len(loaded.mean)
+    with pytest.raises(ValueError, match="of 8 × 8 pixels but got 16 × 8"):
+        predict(loaded, torch.rand(2, channels, 16, 8))
+    loaded.image_size = None
+    assert predict(loaded, torch.rand(2, channels, 16, 8))[0].N == 2

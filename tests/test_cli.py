@@ -31,6 +31,8 @@ def test_demo_writes_two_pages_and_says_where(tmp_path: Path) -> None:
         done.output.split()
     )
     assert "<b>" not in done.output
+    assert "bold" not in done.output.lower()  # this output is no terminal
+    assert "With *: the best" in done.output
 
 
 def test_version() -> None:

@@ -65,6 +65,22 @@ def test_arrays_of_a_model_trained_anywhere(key: str, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("samples", [100, 3000])
+def test_held_out_numbers_are_printed_and_few_samples_warned_of(samples: int, tmp_path: Path) -> None:
+    """With 3,000 samples and a large gain the fit needs no folds; the command computes the numbers all the same."""
+    generator = torch.Generator().manual_seed(0)
+    true = 2 * torch.randn(samples, 4, generator=generator)
+    labels = torch.multinomial(torch.softmax(true, 1), 1, generator=generator).squeeze(1)
+    np.savez(tmp_path / "mine.npz", logits=3 * true.numpy(), labels=labels.numpy())
+    done = run("--logits", tmp_path / "mine.npz")
+    assert done.exit_code == 0, done.output
+    before, after = (line.split() for line in done.output.splitlines() if line.startswith(("before", "after")))
+    assert len(before) == len(after) == 6
+    assert float(after[2]) <= float(after[4]) < float(before[4])
+    assert ("Warning: 100 samples are few" in done.output) == (samples == 100)
+    assert "rises" not in done.output
+
+
 @pytest.mark.parametrize("extra", [("norms",), ("features",), ("norms", "features", "raw")])
 def test_alpha_beta_from_arrays(extra: tuple[str, ...], tmp_path: Path) -> None:
     outputs = outputs_of("alpha-beta" if "raw" in extra else "vanilla", samples=100)
@@ -86,10 +102,10 @@ def test_what_is_wrong_is_said(model: Path, tmp_path: Path) -> None:
         "given, or --logits in its place, but got neither": (),
         "but got both": (model, "--logits", tmp_path / "good.npz"),
         "Expected `method` to be one of": (model, "--method", "magic"),
-        "add --data NAME": (model,),
-        "training held out none of these data": (model, "--data", "digits", "--split", "held-out"),
-        "Expected `split` to be one of": (model, "--data", "digits", "--split", "some"),
-        "Expected `path` to be a saved model": (tmp_path / "nothing", "--data", "digits"),
+        "add --data NAME": (model, "--force"),
+        "training held out none of these data": (model, "--data", "digits", "--split", "held-out", "--force"),
+        "Expected `split` to be one of": (model, "--data", "digits", "--split", "some", "--force"),
+        "Expected `folder` to be a saved model": (tmp_path / "nothing", "--data", "digits"),
         "labels and either logits or probabilities": ("--logits", tmp_path / "bare.npz"),
         "speed": ("--logits", tmp_path / "odd.npz"),
         "an .npz file of plain arrays": ("--logits", tmp_path / "pickled.npz"),

@@ -1,6 +1,7 @@
 """A user's own data: folders of class folders, arrays, the Hugging Face Hub."""
 
 import io
+import os
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -70,7 +71,7 @@ def test_a_split_that_a_folder_does_not_have_is_an_error(tmp_path: Path) -> None
 def test_images_of_different_sizes_need_a_size(tmp_path: Path) -> None:
     write(tmp_path / "mine" / "a" / "1.png", png(pixels(1, 6)[0]))
     write(tmp_path / "mine" / "a" / "2.png", png(pixels(1, 9)[0]))
-    with pytest.raises(ValueError, match=r"6 × 6 \(.*1\.png\) and 9 × 9 \(.*2\.png\); pass size=32"):
+    with pytest.raises(ValueError, match=r"6 × 6 \(.*1\.png\) and 9 × 9 \(.*2\.png\); give a side such as 32"):
         load("mine", "all", tmp_path)
     assert load("mine", "all", tmp_path, size=5).images.shape == (2, 3, 5, 5)
 
@@ -110,7 +111,7 @@ def test_palettes_transparency_sixteen_bits_and_cameras_held_sideways(tmp_path: 
     folder = tmp_path / "mine" / "a"
     folder.mkdir(parents=True)
     colours = pixels(1, 6, seed=4)[0].transpose(1, 2, 0)
-    Image.fromarray(colours).quantize(64).save(folder / "1.png", transparency=bytes(64))
+    Image.fromarray(colours).quantize(64).save(folder / "1.png", transparency=bytes(64))  # all of it transparent
     Image.fromarray(np.dstack([colours, np.full((6, 6), 255, np.uint8)])).save(folder / "2.png")
     deep = (np.arange(36, dtype=np.uint16) * 1800).reshape(6, 6)
     Image.fromarray(deep).save(folder / "3.png")
@@ -118,15 +119,44 @@ def test_palettes_transparency_sixteen_bits_and_cameras_held_sideways(tmp_path: 
     held[0x0112] = 6  # the camera's top is at the right
     Image.fromarray(colours).save(folder / "4.png", exif=held)
     found = load("mine", "all", tmp_path).images.permute(0, 2, 3, 1).numpy()
-    assert np.abs(found[0].astype(int) - colours).mean() < 10
+    assert np.array_equal(found[0], np.full_like(colours, 255))  # on white
     assert np.array_equal(found[1], colours)
     assert np.array_equal(found[2], np.repeat((deep >> 8).astype(np.uint8)[:, :, None], 3, 2))
     assert np.array_equal(found[3], np.rot90(colours, -1))
 
 
+def test_half_transparent_pixels_are_composed_on_white(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "a").mkdir(parents=True)
+    Image.new("RGBA", (4, 4), (0, 0, 0, 51)).save(tmp_path / "mine" / "a" / "1.png")
+    assert set(load("mine", "all", tmp_path).images.flatten().tolist()) == {204}
+
+
+def test_float_pixels_are_refused_and_not_black(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "a").mkdir(parents=True)
+    Image.fromarray(np.random.default_rng(0).random((6, 6), np.float32)).save(tmp_path / "mine" / "a" / "1.tiff")
+    with pytest.raises(ValueError, match=r"1\.tiff is not read: its pixels are floats"):
+        load("mine", "all", tmp_path)
+
+
+@pytest.mark.parametrize("place", ["a/pipe.png", "a/link.png", "a/link", "linked"])
+def test_pipes_and_links_out_of_the_folder_are_refused(tmp_path: Path, place: str) -> None:
+    flat(tmp_path / "mine", {"a": 2})
+    flat(tmp_path / "other", {"b": 2})
+    path = tmp_path / "mine" / place
+    if "pipe" in place:
+        os.mkfifo(path)
+    else:
+        path.symlink_to(next((tmp_path / "other" / "b").iterdir()) if path.suffix else tmp_path / "other" / "b")
+    with pytest.raises((ValueError, OSError), match=str(path)):
+        load("mine", "all", tmp_path)
+    path.unlink()
+    (tmp_path / "mine" / "a" / "same.png").symlink_to(next((tmp_path / "mine" / "a").iterdir()))
+    assert len(load("mine", "all", tmp_path).images) == 3
+
+
 @pytest.mark.parametrize(
     ("file", "problem"),
-    [("a/picture.jpg_large", "not that of an image"), ("a/data.bin", "not that of an image")],
+    [("a/picture.jpg_large", "not in an image format we read"), ("a/data.bin", "not in an image format we read")],
 )
 def test_a_file_that_may_have_been_meant_is_never_left_out_silently(file: str, problem: str, tmp_path: Path) -> None:
     flat(tmp_path / "mine", {"a": 2})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from outputs_examples import made_outputs
@@ -83,6 +83,47 @@ def test_a_single_seed_has_the_band_of_its_images() -> None:
     assert (vertices[:, 1].min(), vertices[:, 1].max()) == pytest.approx((0.57, 0.63))
 
 
+def test_the_caption_says_what_the_bands_are() -> None:
+    """Over seeds or over images: that which is drawn, and not both."""
+    images = "over resampled images, because there is one seed"
+    assert plots.describe_bands(made_results(3).rows) == "Bands: ± one standard deviation over 3 seeds."
+    assert plots.describe_bands(made_results(1).rows).startswith(f"Bands: ± one standard deviation {images}")
+    mixed = made_results(3).where(model="vanilla").rows + made_results(1).where(model=("alpha", "alpha-beta")).rows
+    words = plots.describe_bands(mixed)
+    assert words.startswith(f"Bands: ± one standard deviation over 3 seeds; of α only, α-β {images}")
+    assert plots.describe_bands(mixed, models=["vanilla"]) == "Bands: ± one standard deviation over 3 seeds."
+
+
+def test_a_grid_of_panels_has_one_range(results: Results, models: list[ModelOutputs]) -> None:
+    curves = plots.severity_curves(results.rows, ["motion_blur", "concept-splits"])
+    assert len({axis.get_ylim() for axis in curves.axes}) == 1
+    histograms = plots.score_histograms(models).axes
+    assert len({axis.get_ylim() for axis in histograms}) == 1
+    assert all(histograms[i].get_xlim() == histograms[i + 3].get_xlim() for i in range(3))  # a score in both models
+    images = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
+    images[:, 1] = torch.arange(16).reshape(4, 4)
+    assert len({axis.get_ylim() for axis in plots.pixel_histograms({"one": images}).axes}) == 1
+
+
+def test_figures_have_the_width_of_the_page(results: Results, models: list[ModelOutputs]) -> None:
+    figures = [plots.severity_overview(results.rows), plots.severity_curves(results.rows, ["fog"], ["vanilla"])]
+    figures += [plots.reliability_diagrams(models), plots.shift_plane(models[:1]), plots.score_histograms(models)]
+    assert len({figure.get_figwidth() for figure in figures}) == 1
+
+
+def test_dots_show_on_both_papers(models: list[ModelOutputs]) -> None:
+    for dots in plots.shift_plane(models).axes[0].collections:
+        colours = np.asarray(dots.get_facecolor())
+        if len(colours) == 1 and len(np.asarray(dots.get_offsets())) > 1:  # the dots, not the bars
+            red, green, blue, opacity = colours[0]
+            for paper in ("#ffffff", "#14181c"):
+                seen = [
+                    opacity * ink + (1 - opacity) * p for ink, p in zip((red, green, blue), to_rgb(paper), strict=True)
+                ]
+                light, dark = sorted((luminance(to_hex((seen[0], seen[1], seen[2]))), luminance(paper)), reverse=True)
+                assert (light + 0.05) / (dark + 0.05) > 1.6
+
+
 def test_what_was_not_measured_is_not_drawn() -> None:
     rows = [row("vanilla", "fog", s, "g", "auroc", 0.6) for s in (1, 2, 3)]
     figure = plots.severity_curves(rows, ["fog"])
@@ -152,6 +193,9 @@ def test_reliability_tells_the_ece_before_and_after(models: list[ModelOutputs]) 
     assert shown[0] == f"uncalibrated, ECE {metrics.ece(p, models[0].labels):.1%}"
     after = models[0].calibrators["temperature"].probabilities(models[0].clean)
     assert shown[1] == f"temperature, ECE {metrics.ece(after, models[0].labels):.1%}"
+    other = figure.axes[1].get_legend()
+    assert other is not None
+    assert "uncalibrated, pooled ECE " in other.get_texts()[0].get_text()  # the table has the mean over conditions
     check_svg(figure)
     bare = models[0]._replace(shifted=[], calibrators={})
     assert titles(plots.reliability_diagrams([bare]))[0] == "vanilla: clean"

@@ -16,7 +16,7 @@ from shiftprism import claims, plots, report
 from shiftprism.claims import SIGNS
 from shiftprism.cli import app
 from shiftprism.report._page import Section, list_findings, page, table
-from shiftprism.rows import Results, write_rows
+from shiftprism.rows import Results, ResultsFolder, write_rows
 
 QUESTIONS = [
     *("What holds?", "Does it detect?", "Which shift is it?", "Can I trust the confidence?"),
@@ -77,7 +77,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_page_of_few_rows_is_whole_and_has_its_lead(tmp_path: Path) -> None:
     """Rows in memory are not read from the folder again, a question that nothing answers is left out."""
-    results = made_results(2, "a <data> set").where(model=("vanilla", "alpha-beta"), shift=("clean", "fog", "svhn"))
+    results = made_results(2).where(model=("vanilla", "alpha-beta"), shift=("clean", "fog", "cifar100"))
     few = results.where(subject=("g", "h", "u"))
     findings = report.publish(tmp_path, few, lead="What <b>it</b> is.")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -85,13 +85,24 @@ def test_a_page_of_few_rows_is_whole_and_has_its_lead(tmp_path: Path) -> None:
     assert findings == claims.judge(few) == claims.read_findings(tmp_path / "claims.json")
     assert not (tmp_path / "rows.jsonl").exists()
     assert '<p class="lead">What <b>it</b> is.</p>' in text
-    assert "ShiftPrism on a &lt;data&gt; set" in text
     assert "That is few" in text
     assert "2 seeds a model" in text
     assert "The command" not in text
     assert re.findall(r"<h2>(.*?)</h2>", text) == [one for one in QUESTIONS if "trust" not in one]
     assert reader.tags.count("svg") == len(list((tmp_path / "figures").iterdir())) == 2
-    assert "None of the combinations measured here has a number in the paper." in text
+
+
+def test_the_papers_claims_are_not_shown_for_other_data(tmp_path: Path) -> None:
+    """Neither under another name, nor where a user held out classes of CIFAR-10 (the suite "own")."""
+    few = made_results(2, "a <data> set").where(model=("vanilla", "alpha-beta"), shift=("clean", "fog", "svhn"))
+    assert report.publish(tmp_path / "a", few) == claims.read_findings(tmp_path / "a" / "claims.json") == []
+    text = (tmp_path / "a" / "report.html").read_text(encoding="utf-8")
+    check_whole(text)
+    assert "ShiftPrism on a &lt;data&gt; set" in text
+    assert "claims" not in text.partition("</header>")[0].rpartition("<header>")[2]
+    assert re.findall(r"<h2>(.*?)</h2>", text) == [QUESTIONS[1], QUESTIONS[2], QUESTIONS[3], QUESTIONS[5]]
+    ResultsFolder(tmp_path / "b").write_suite({"suite": "own"}, "shiftprism benchmark --data cifar10")
+    assert report.publish(tmp_path / "b", made_results(2).where(model="vanilla"), page=False) == []
 
 
 def test_a_published_page_answers_every_question(published: Path) -> None:

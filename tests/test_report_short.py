@@ -45,7 +45,7 @@ def test_the_standing_names_what_is_significantly_better() -> None:
     assert "Significantly better: none. Better, but not significantly: none." in alone[0]
     assert "U of α-β is number 2 of " in beaten[0]
     assert "Significantly better: `vim` of sngp (100.0, one seed)." in beaten[0]
-    (ece,) = [line for line in alone if "ECE, corrupted" in line]
+    (ece,) = [line for line in alone if "mean ECE, corrupted" in line]
     assert "α-β calibrated by α-β is number " in ece
     assert "on which no score of ours was chosen" in alone[1]
 

@@ -2,14 +2,28 @@
 
 import csv
 import io
+import os
 import re
+import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rows_examples import made_results, paper_results, row
-from shiftprism.report import Cell, Table, find_best, make_tables, to_csv, to_latex, to_markdown
+from shiftprism.report import (
+    Cell,
+    Table,
+    choose_rows,
+    find_best,
+    make_tables,
+    short_tables,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
 from shiftprism.rows import DRAWS, Effect, Measured, Results
 
 
@@ -74,7 +88,7 @@ def test_what_only_the_paper_has_stands_there_as_the_papers(tables: dict[str, Ta
     assert "* it took from Mukhoti et al. 2021" in tables["cifar10-detection"].note
     assert "†" not in tables["cifar10-detection"].note
     assert "† it took from Liu et al. 2020" in tables["cifar10-calibration"].note
-    cell = line_of(tables["cifar10-calibration"], "duq", "uncalibrated")["ECE, corrupted"]
+    cell = line_of(tables["cifar10-calibration"], "duq", "uncalibrated")["mean ECE, corrupted"]
     assert (cell.text, cell.paper) == ("–", "0.183 ± 0.011†")
 
 
@@ -153,6 +167,24 @@ def test_nothing_is_bold_where_most_are_alike() -> None:
     assert find_best([None, None]) == [False, False]
 
 
+def test_no_score_is_the_best_of_those_that_detect_nothing() -> None:
+    """Below an AUROC of 55 % nothing is bold, however clear the difference is; a TNR or an ECE has no such bound."""
+
+    def bold(top: float, metric: str = "auroc") -> list[bool]:
+        values = zip(("g", "h", "u"), (top, 0.40, 0.30), strict=True)
+        rows = [row("vanilla", "svhn", 0, score, metric, value, kind="both") for score, value in values]
+        (table,) = [
+            one
+            for name, one in make_tables(Results.without_resamples(rows)).items()
+            if name.endswith("detection" if metric == "auroc" else "tnr")
+        ]
+        return [line_of(table, "vanilla", score)["svhn (both)"].bold for score in ("g", "h", "u")]
+
+    assert bold(0.56) == [True, False, False]
+    assert bold(0.54) == [False, False, False]
+    assert bold(0.54, "tnr_at_tpr95") == [True, False, False]
+
+
 def test_paired_noise_does_not_hide_a_difference() -> None:
     """The same images are easy for all: the spread of each is large, that of their difference is nothing."""
     assert find_best([effect(0.90, 0.1), effect(0.89, 0.1), effect(0.88, 0.1)]) == [True, False, False]
@@ -211,6 +243,7 @@ def test_latex_is_balanced_and_escaped(tables: dict[str, Table]) -> None:
         text = to_latex(table)
         assert text.count("{") == text.count("}")
         assert len(re.findall(r"(?<!\\)\$", text)) % 2 == 0
+        text = text.replace(f"\\label{{tab:{table.stem}}}\n", "")  # a label may have _
         assert re.findall(r"(?<!\\)[_#]|±|†|–|−", text) == []
         assert re.findall(r"(?<!\\)%(?!\n)", text) == []
         rows = [line for line in text.splitlines() if line.endswith(r"\\")]
@@ -220,6 +253,60 @@ def test_latex_is_balanced_and_escaped(tables: dict[str, Table]) -> None:
     assert r"\textbf{a\_b \& 100 \%} x\textasciicircum{}2 \textasciitilde{} \{y\} \textbackslash{} \#1 \$" in to_latex(
         wild
     )
+
+
+def test_latex_has_a_label_and_a_short_caption(tables: dict[str, Table]) -> None:
+    text = to_latex(tables["cifar10-detection"])
+    assert r"\label{tab:cifar10-detection}" in text
+    assert r"\caption[{cifar10: AUROC, near and far}]{\textbf{cifar10: AUROC, near and far} AUROC in \%" in text
+    assert r"\toprule" in text
+    assert r"\label" not in to_latex(tables["cifar10-detection"]._replace(stem=""))
+
+
+@pytest.mark.slow
+def test_latex_compiles(tables: dict[str, Table], tmp_path: Path) -> None:
+    """Every table in one document, with a list of tables and a reference to each."""
+    program = shutil.which("pdflatex")
+    if program is None and "SHIFTPRISM_NO_SKIP" not in os.environ:
+        pytest.skip("no pdflatex here: apt-get install texlive-latex-base texlive-latex-recommended")
+    assert program, "pdflatex is not installed, and SHIFTPRISM_NO_SKIP forbids to skip"
+    packages = "".join(rf"\usepackage{{{name}}}" for name in ("booktabs", "graphicx", "xcolor"))
+    refs = "".join(rf"\ref{{tab:{stem}}}" for stem in tables)
+    body = "\n\\clearpage\n".join(map(to_latex, tables.values()))  # LaTeX holds back few tables at a time
+    text = (
+        rf"\documentclass{{article}}{packages}\begin{{document}}\listoftables {refs}" + f"\n{body}\n\\end{{document}}\n"
+    )
+    (tmp_path / "all.tex").write_text(text, encoding="utf-8")
+    for _ in range(2):  # references are known the second time
+        words = [program, "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "all.pdf").stat().st_size > 10_000
+    log = (tmp_path / "all.log").read_text(encoding="utf-8", errors="replace")
+    assert "undefined references" not in log
+    assert "multiply defined" not in log
+
+
+def test_rows_are_chosen_by_their_names(tables: dict[str, Table]) -> None:
+    chosen = choose_rows(tables, ["alpha-beta/u", "vanilla"])
+    names = [[cell.text for cell in line[:2]] for line in chosen["cifar10-detection"].body]
+    assert ["alpha-beta", "u"] in names
+    assert {model for model, _ in names} == {"alpha-beta", "vanilla"}
+    assert ["alpha-beta", "g"] not in names
+    assert chosen["cifar10-detection"].note.endswith("Some rows of more, with the bold of all.")
+    assert list(choose_rows(tables, ["dirichlet"])) == ["cifar10-calibration"]
+    with pytest.raises(ValueError, match=r"Expected `rows` to be models, .* but got oracle; there are vanilla, "):
+        choose_rows(tables, ["vanilla", "oracle"])
+
+
+def test_an_own_score_is_in_every_table_of_scores() -> None:
+    results = made_results(2)
+    renamed = [replace(one, subject="mine:Ratio") for one in results.where(subject="energy").rows]
+    own = Results(renamed, results.where(subject="energy").resamples)
+    made = make_tables(Results.concat([results, own])) | short_tables(Results.concat([results, own]))
+    for name, table in made.items():
+        there = any(cell.text == "mine:Ratio" for line in table.body for cell in line)
+        assert there == ("calibration" not in name), name
 
 
 def test_csv_has_numbers_in_columns_of_their_own(tables: dict[str, Table]) -> None:

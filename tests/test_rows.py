@@ -89,10 +89,22 @@ def test_resamples_of_other_rows_are_not_taken(results: Results, tmp_path: Path)
     few = results.where(metric="auroc")
     few.write(tmp_path)
     write_rows(tmp_path / "rows.jsonl", few.rows[:10])
-    drawn = Results.read(tmp_path)
+    with pytest.warns(UserWarning, match="does not belong to its rows"):
+        drawn = Results.read(tmp_path)
     assert len(drawn.rows) == len(drawn.resamples) == 10
     assert not np.array_equal(drawn.resamples, few.resamples[:10])
     assert drawn.resamples.std(1, ddof=1) == pytest.approx([row.error for row in drawn.rows], rel=0.25, abs=1e-7)
+
+
+def test_damaged_resamples_are_an_error(results: Results, tmp_path: Path) -> None:
+    results.where(metric="auroc").write(tmp_path)
+    file = tmp_path / "resamples.safetensors"
+    content = file.read_bytes()
+    for damaged in (content[:-100], content[:-2] + bytes([content[-2] ^ 64]) + content[-1:]):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"resamples\.safetensors"):
+            Results.read(tmp_path)
+    assert "resamples.safetensors" in find_fault(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +112,10 @@ def test_resamples_of_other_rows_are_not_taken(results: Results, tmp_path: Path)
     [
         '{"model": "m"',
         json.dumps({**asdict(sample()), "value": "high"}),
+        json.dumps({**asdict(sample()), "value": float("nan")}),
+        json.dumps(asdict(sample())).replace('"error": ', '"error": 1e999, "x": '),
+        json.dumps({**asdict(sample()), "error": float("inf")}),
+        json.dumps({**asdict(sample()), "n": 10**400}),
         json.dumps({**asdict(sample()), "n": 1.5}),
         json.dumps({**asdict(sample()), "seed": True}),
         json.dumps({**asdict(sample()), "colour": 1}),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _NUMBERS = ("mean", "std", "seeds", "n", "bold", "paper")
-_WORDS = {"beyond noise": "significantly"}
+_WORDS = {"beyond noise": "significantly", "ECE, corrupted": "mean ECE, corrupted"}
 """Headings that were renamed."""
 
 

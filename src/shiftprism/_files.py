@@ -3,10 +3,12 @@
 Nothing here needs torch or NumPy before it is called. Nothing is pickled.
 """
 
+import errno
 import hashlib
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +21,18 @@ if TYPE_CHECKING:
 
 WEIGHTS = "weights.safetensors"
 """The file of tensors in the folder of a saved model, score or calibrator. A JSON file beside it is written last."""
+
+
+def check_file(path: Path) -> Path:
+    """`path`, unless it is a pipe, a device or a folder: to read one may hang or never end. A missing file passes."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # opening it says why
+        return path
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device or a socket"
+        raise OSError(errno.EINVAL, f"this is {kind}, not a file", str(path))
+    return path
 
 
 @contextmanager
@@ -59,7 +73,7 @@ def read_json(path: Path, expected: str, advice: str) -> dict[str, Any]:
     `expected` says what the file should be ("a saved model"), `advice` what to do about it.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(check_file(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise wrong("path", expected, f"{path} ({error.strerror})", advice) from error
     except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or nested without end
@@ -104,7 +118,7 @@ def read_tensors(
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework=framework) as file:
+        with safe_open(check_file(path), framework=framework) as file:
             about: dict[str, str] = file.metadata() or {}
             if known is not None and about.get("format") != known:
                 raise wrong("path", f"a file of format {known}", f"{path} of format {about.get('format')}", advice)
@@ -122,7 +136,7 @@ def read_metadata(path: Path, known: str, advice: str) -> dict[str, str]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework="np") as file:
+        with safe_open(check_file(path), framework="np") as file:
             about: dict[str, str] = file.metadata() or {}
     except SafetensorError as error:
         raise wrong("path", "a whole safetensors file", f"{path} ({error})", advice) from error

@@ -20,7 +20,7 @@ from shiftprism.datasets import Dataset
 from shiftprism.heads import Head
 from shiftprism.outputs import Outputs
 from shiftprism.rows import Condition, Row, Source, make_row
-from shiftprism.scores import SCORES, Score
+from shiftprism.scores import SCORES, Score, find_score
 from shiftprism.shifts import covariate
 
 By = Literal["both", "covariate", "concept"]
@@ -179,7 +179,7 @@ def fit_scores(
     left_out = {}
     for name in names:
         try:
-            score = SCORES[name].fit(*known, head=head, reference=held[0])
+            score = find_score(name).fit(*known, head=head, reference=held[0])
             score(held[0].rows(slice(0, 1)))  # a score without a fit refuses a head only when it is called
             fitted[name] = score
         except ValueError as error:

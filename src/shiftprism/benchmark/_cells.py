@@ -14,10 +14,11 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from shiftprism._checks import Floats, wrong
-from shiftprism._files import read_json, write_text
+from shiftprism._devices import move
+from shiftprism._files import write_text
 from shiftprism.benchmark._grid import Cell
 from shiftprism.benchmark._measure import CLEAN, Measurement, RowList
-from shiftprism.benchmark._plan import MODELS
+from shiftprism.benchmark._plan import find_model
 from shiftprism.benchmark._resampling import set_weights
 from shiftprism.benchmark._suites import InDistribution, in_distribution, list_shifts
 from shiftprism.calibrators import CALIBRATORS, Calibrator, cross_validate
@@ -28,7 +29,7 @@ from shiftprism.heads import Head
 from shiftprism.outputs import Outputs
 from shiftprism.recommend import Labelled, fit_scores
 from shiftprism.rows import Condition, Results, Source, read_rows, set_file
-from shiftprism.training import Setup, read_settings, run, split_held_out
+from shiftprism.training import Setup, read_result, read_run_settings, run, split_held_out
 
 
 class Predictor(NamedTuple):
@@ -43,27 +44,28 @@ class Predictor(NamedTuple):
     """Seconds of training and number of parameters, where they are known."""
 
 
-def run_cell(cell: Cell, threads: int = 1) -> Results:
+def run_cell(cell: Cell, threads: int = 1, device: str = "auto") -> Results:
     """The rows of a cell. Complete files in its folder are read, missing ones are computed, the rows are written last.
 
-    Scores that were not asked for before are measured from the stored outputs, and added to the rows.
+    Scores that were not asked for before are measured from the stored outputs, and added to the rows. The model trains
+    and forwards on the `device`. Scores and calibrators work from its Outputs, on the CPU.
     """
     torch.set_num_threads(1 if cell.plan.suite == "digits" else threads)  # 8 × 8 pixels are too few to share
     # sums of NumPy's products depend on its threads in the last digit: rows must not depend on the number of jobs
     with threadpool_limits(1, user_api="blas"):
-        return _run_cell(cell)
+        return _run_cell(cell, device)
 
 
-def _run_cell(cell: Cell) -> Results:
+def _run_cell(cell: Cell, device: str) -> Results:
     inside = in_distribution(cell.plan, cell.data, cell.results)
     if not cell.folder.find_fault() and not (cell.model == "ensemble" and _has_other_members(cell, inside)):
         results = Results.read(cell.folder.path)
         if not (new := _missing_scores(cell, results)):
             return results
-        measured = _measure_model(cell._replace(plan=replace(cell.plan, scores=new, calibrators=())), inside)
+        measured = _measure_model(cell._replace(plan=replace(cell.plan, scores=new, calibrators=())), inside, device)
         results = Results.concat([results, measured.where(subject=new)])
     else:
-        results = _measure_pixels(cell, inside) if cell.model == "pixels" else _measure_model(cell, inside)
+        results = _measure_pixels(cell, inside) if cell.model == "pixels" else _measure_model(cell, inside, device)
     results.write(cell.folder.path)
     return results
 
@@ -95,11 +97,11 @@ class _Stopwatch:
         self.seconds[part] = round(self.seconds.get(part, 0.0) + time.perf_counter() - began, 2)
 
 
-def _measure_model(cell: Cell, inside: InDistribution) -> Results:
+def _measure_model(cell: Cell, inside: InDistribution, device: str) -> Results:
     about = cell.folder.read_about()
     stopwatch = _Stopwatch(about["seconds"])
     with stopwatch.time("training"):
-        predictor = _make_predictor(cell, inside)
+        predictor = _make_predictor(cell, inside, device)
     with stopwatch.time("forward"):
         test = inside.load("test")
         learned, held = split_held_out(inside.source, predictor.held_out, inside.root)
@@ -142,40 +144,52 @@ def _fit_calibrators(cell: Cell, validation: Labelled, weights: str) -> tuple[di
     return fitted, left_out
 
 
-def _make_predictor(cell: Cell, inside: InDistribution) -> Predictor:
+def _make_predictor(cell: Cell, inside: InDistribution, device: str) -> Predictor:
     if cell.run:
-        return _load_run(cell, inside)
-    return _combine_members(cell, inside) if cell.model == "ensemble" else _train_model(cell, inside)
+        return _load_run(cell, inside, device)
+    return _combine_members(cell, inside) if cell.model == "ensemble" else _train_model(cell, inside, device)
 
 
-def _train_model(cell: Cell, inside: InDistribution) -> Predictor:
-    plan, spec = cell.plan, MODELS[cell.model]
+def _train_model(cell: Cell, inside: InDistribution, device: str) -> Predictor:
+    plan, spec = cell.plan, find_model(cell.model)
     training = plan.training(cell.model, cell.seed)
     backbone = plan.backbone + spec.variant
-    done = run(cell.folder.run, Setup(inside.source, backbone, spec.head, training, inside.root), resume=True)
+    setup = Setup(inside.source, backbone, spec.head, training, inside.root)
+    done = run(cell.folder.run, setup, resume=True, device=device)
     about = {"seconds": float(done.result["training_seconds"])}
     source = _source(cell, inside, backbone, spec.head, training.held_out)
     return _wrap_classifier(cell, source, done.classifier, training.held_out, about)
 
 
-def _load_run(cell: Cell, inside: InDistribution) -> Predictor:
+def _load_run(cell: Cell, inside: InDistribution, device: str) -> Predictor:
     """A run or a saved classifier as it is; without a config.toml the plan says what was held out."""
     folder = Path(cell.run)
-    config = read_settings(folder / "config.toml") if (folder / "config.toml").exists() else {}
-    # a classifier that was saved without a recipe is taken to be the plan's backbone with a linear head
-    classifier = Classifier.load(folder, cell.plan.backbone)
-    names, numbers = inside.load("test").names, tuple(str(k) for k in range(len(classifier.names)))
-    if len(classifier.names) != len(names) or classifier.names not in (names, numbers):
-        got = f"{folder} with {', '.join(classifier.names)}"
-        raise wrong("runs", f"models of {', '.join(names)}", got, "choose the data it was trained on")
+    config = read_run_settings(folder)
+    classifier = move(load_run_model(cell, inside), device)
     recipe = classifier.recipe or {"backbone": cell.plan.backbone, "head": "vanilla"}
     held_out = float(config.get("held_out", cell.plan.held_out))
     about = {}
-    if (file := folder / "result.json").exists():
-        result = read_json(file, "the result of a run", "remove it to benchmark the run without its training time")
-        about["seconds"] = float(result["training_seconds"])
+    if (folder / "result.json").exists():
+        about["seconds"] = float(read_result(folder)["training_seconds"])
     source = _source(cell, inside, recipe["backbone"], recipe["head"], held_out)
     return _wrap_classifier(cell, source, classifier, held_out, about)
+
+
+def load_run_model(cell: Cell, inside: InDistribution) -> Classifier:
+    """The model of a given run, if it is one of these data: the same classes, channels and image size."""
+    # a classifier that was saved without a recipe is taken to be the plan's backbone with a linear head
+    classifier = Classifier.load(cell.run, cell.plan.backbone)
+    test = inside.load("test")
+    names, numbers = test.names, tuple(str(k) for k in range(len(classifier.names)))
+    if len(classifier.names) != len(names) or classifier.names not in (names, numbers):
+        got = f"{cell.run} with {', '.join(classifier.names)}"
+        raise wrong("runs", f"models of {', '.join(names)}", got, "choose the data it was trained on")
+    try:
+        classifier.normalise(test.images[:1])
+    except ValueError as error:
+        got, advice = f"{cell.run} ({error})", "choose the data it was trained on"
+        raise wrong("runs", "models of such images", got, advice) from error
+    return classifier
 
 
 def _source(cell: Cell, inside: InDistribution, backbone: str, head: str, held_out: float) -> Source:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from shiftprism._errors import wrong
 from shiftprism.benchmark._plan import Plan, parse_run
 from shiftprism.rows import CellFolder, ResultsFolder, file_stem
-from shiftprism.training import read_settings
+from shiftprism.training import read_run_settings
 
 
 class Cell(NamedTuple):
@@ -46,8 +46,7 @@ def list_cells(plan: Plan, out: Path) -> list[Cell]:
             cells += [Cell(plan, str(out), data, name, seed) for seed in range(count)]
         numbers = Counter[str]()
         for name, folder in map(parse_run, plan.runs):
-            config = Path(folder) / "config.toml"
-            seed = int(read_settings(config)["seed"]) if config.exists() else numbers[name]
+            seed = read_run_settings(Path(folder)).get("seed", numbers[name])
             numbers[name] += 1
             cells.append(Cell(plan, str(out), data, name, seed, folder))
     keys = Counter(cell.key for cell in cells)

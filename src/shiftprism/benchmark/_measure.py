@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shiftprism import metrics
-from shiftprism._checks import Floats
+from shiftprism._checks import Floats, wrong
 from shiftprism.benchmark._resampling import (
     RankedScores,
     Weights,
@@ -149,6 +149,11 @@ class Measurement:
             else:
                 values = score(outputs)
             distances = values if name == "knn" else distances
+            # a user's own score may return anything
+            if not isinstance(values, Tensor) or values.shape != (outputs.N,) or not values.isfinite().all():
+                got = f"{tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+                expected = f"a score that returns {outputs.N} finite numbers for {outputs.N} images"
+                raise wrong(name, expected, f"{got}, or NaN in it", "mend the score")
             yield name, _to_array(values)
 
     def _add_detection(self, condition: Condition, score: str, detection: _Detection) -> None:

@@ -40,14 +40,15 @@ MODELS: dict[str, ModelSpec] = {
 }
 """The models of the paper's tables, and the one of its Fig. 5 (three features).
 
-"ensemble" is not trained: it is the mean of all vanilla models of the grid.
+"ensemble" is not trained: it is the mean of all vanilla models of the grid. A head without a line here is a model too:
+see `find_model`.
 """
 HEADS_COMPARED = ("vanilla", "alpha", "beta", "alpha-beta")
 SUITES = ("digits", "paper")
 _PAPER_DATA = ("cifar10", "cifar100")
 _FREE = ("data", "models", "seeds", "runs", "root")
 """Fields that may differ between two commands that fill the same folder."""
-_LATER = {"corrupted_images": 0}
+_LATER = {"corrupted_images": 0, "score": []}
 """Fields that older folders do not have, and the value they stood for."""
 
 
@@ -75,6 +76,11 @@ class Plan:
         0.0, "Share that --runs without a config.toml were not trained on. (0, the paper's)", min=0, max=0.9
     )
     scores: tuple[str, ...] = _option((), "u,msp,…: see shiftprism list scores. (all)")
+    score: tuple[str, ...] = _option(
+        (),
+        "Your own score beside them, as MODULE:NAME of a file here or an installed module; may be repeated.",
+        repeat=True,
+    )
     calibrators: tuple[str, ...] = _option((), "temperature,alpha-beta,…: see shiftprism list calibrators. (all)")
     corruptions: tuple[str, ...] = _option((), "motion_blur,fog,… (the 15 of CIFAR-C)")
     images: int = _option(0, "The most images of a shifted set. (all)", min=0)
@@ -99,7 +105,7 @@ class Plan:
         found = {}
         for text in self.models:
             name, _, count = text.partition(":")
-            choice("models", name, MODELS)
+            find_model(name)
             if count and not (count.isdigit() and int(count)):
                 raise wrong("models", "names, or name:seeds", text, "write duq:2 for two seeds of duq")
             default = self.seeds or (3 if name in HEADS_COMPARED else 1)
@@ -108,7 +114,7 @@ class Plan:
 
     def training(self, model: str, seed: int) -> Training:
         """The preset with what this model needs, then with the user's settings, and this seed."""
-        preset, spec = PRESETS[self.preset], MODELS[model]
+        preset, spec = PRESETS[self.preset], find_model(model)
         needed: dict[str, Any] = {"rate": min(preset.rate, spec.max_rate), "clip": spec.clip or preset.clip}
         return replace(resolve(self.preset, needed, dict(self.settings)), seed=seed)
 
@@ -136,7 +142,7 @@ class Plan:
         """
         from shiftprism.calibrators import CALIBRATORS
         from shiftprism.corruptions import COMMON, CORRUPTIONS
-        from shiftprism.scores import SCORES
+        from shiftprism.scores import SCORES, find_score
 
         suite = self._resolve_suite()
         preset = choice("preset", self.preset or {"digits": "smoke"}.get(suite, "laptop"), PRESETS)
@@ -147,7 +153,8 @@ class Plan:
             preset=preset,
             backbone=self.backbone or _default_backbone(suite, preset),
             runs=tuple("=".join(parse_run(text)) for text in self.runs),
-            scores=_check_names("scores", self.scores, SCORES) or tuple(SCORES),
+            scores=tuple(find_score(name).name for name in dict.fromkeys((*(self.scores or SCORES), *self.score))),
+            score=(),  # from here on they are scores like the others
             calibrators=_check_names("calibrators", self.calibrators, CALIBRATORS) or tuple(CALIBRATORS),
             corruptions=_check_names("corruptions", self.corruptions, CORRUPTIONS) or tuple(COMMON),
             far=_absolute(self.far),
@@ -179,18 +186,35 @@ class Plan:
             self.training(name, 0)  # wrong settings are refused now
 
 
+def find_model(name: str) -> ModelSpec:
+    """The model of a name: one of `MODELS`, or a head of `HEADS` by its own name.
+
+    Such a head is trained with the preset's settings, or with those of the model in `MODELS` that has this head.
+
+    >>> find_model("cosine").clip
+    1.0
+    >>> find_model("euclidean")
+    ModelSpec(head='euclidean', variant='', max_rate=inf, clip=0.0)
+    """
+    if name in MODELS:
+        return MODELS[name]
+    from shiftprism.heads import HEADS
+
+    choice("models", name, (*MODELS, *(head for head in HEADS if head not in MODELS)))
+    return next((spec for spec in MODELS.values() if spec.head == name), ModelSpec(name))
+
+
 def _resolve_models(plan: Plan) -> tuple[str, ...]:
     """The models with the seeds of each. Without any, all that the backbone has a variant for, or none beside runs."""
     from shiftprism.backbones import BACKBONES
 
     choice("backbone", plan.backbone, BACKBONES)
-    fitting = [name for name in MODELS if plan.backbone + MODELS[name].variant in BACKBONES]
     if not plan.models and not plan.runs:
-        plan = replace(plan, models=tuple(fitting))
+        plan = replace(plan, models=tuple(name for name in MODELS if plan.backbone + MODELS[name].variant in BACKBONES))
     seeds = plan.seeds_by_model
     for name in seeds:
-        if name not in fitting:
-            variant = MODELS[name].variant
+        variant = find_model(name).variant
+        if plan.backbone + variant not in BACKBONES:
             others = ", ".join(other for other in BACKBONES if other + variant in BACKBONES)
             got = f"{name}, which needs the backbone {plan.backbone}{variant}"
             expected = f"models that {plan.backbone} has a backbone for"

@@ -5,15 +5,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shiftprism._checks import wrong
+from shiftprism._devices import count_jobs
 from shiftprism._files import write_text
-from shiftprism.benchmark._cells import run_cell
+from shiftprism.benchmark._cells import load_run_model, run_cell
 from shiftprism.benchmark._grid import Cell, list_cells
 from shiftprism.benchmark._plan import Plan
 from shiftprism.benchmark._suites import in_distribution, list_data_files, list_shifts
-from shiftprism.benchmark._tasks import TaskResult, run_tasks
+from shiftprism.benchmark._tasks import TaskResult, Work, check_device, run_tasks
 from shiftprism.rows import Results, ResultsFolder, set_file
 
 _EPOCH = 10
@@ -22,7 +23,6 @@ _SETS = 4
 """Sets beside the shifted ones: train, held-out, clean, and the rows."""
 ReportProgress = Callable[[float, str], None]
 """Called with the share of all work that is done, and what is running."""
-Work = Callable[[Any, int], Any]
 Ladders = dict[str, list[tuple[str, int]]]
 """For each ID data set the name and severity of every shift."""
 
@@ -42,20 +42,23 @@ def study(
     plan: Plan,
     out: str | Path,
     *,
-    jobs: int = 1,
+    jobs: int | None = 1,
     cluster: str | None = None,
     progress: ReportProgress | None = None,
     command: str = "",
+    device: str = "auto",
     work: Work = run_cell,
 ) -> Outcome:
     """Run what is missing of a plan into the folder `out`, and write the rows of all of it.
 
     Killed at any moment, the same call resumes and ends with the same rows. A folder of other settings is refused; more
-    models, seeds, scores or data sets of the same suite may be added to it.
+    models, seeds, scores or data sets of the same suite may be added to it. `jobs` cells run at a time; None stands for
+    one a GPU, or one a core where there is none. Each has a `device`, which is no part of the plan.
     """
+    check_device(device, cluster)
     plan, folder = plan.resolve(), ResultsFolder(Path(out).resolve())
     cells = list_cells(plan, folder.path)
-    ladders = _prepare_folder(plan, folder, command)
+    ladders = _prepare_folder(plan, folder, cells, command)
     notes = [
         f"{cell.key}: {fault} The rows are measured again from its stored outputs."
         for cell in cells
@@ -65,11 +68,12 @@ def study(
     measured: dict[str, Results] = {}
     with _watch_progress(cells, ladders, progress):
         if not cluster:  # elsewhere a cell makes the images that its machine does not have
-            for task in run_tasks(_make_images, _missing_shifts(plan, folder, ladders), jobs):
+            for task in run_tasks(_make_images, _missing_shifts(plan, folder, ladders), jobs or count_jobs("cpu")):
                 failed |= {"shifted images": task.error} if task.error else {}
         for derived in (False, True):  # an ensemble needs its members' outputs
             wave = [cell for cell in cells if (cell.model == "ensemble") == derived]
-            for task in run_tasks(work, wave, jobs, cluster):
+            cell_jobs = jobs or (1 if cluster else count_jobs(device))
+            for task in run_tasks(work, wave, cell_jobs, cluster, device):
                 cell = wave[task.number]
                 if task.error:
                     failed[cell.key] = _record_error(cell, task)
@@ -94,14 +98,17 @@ def _store_rows(cell: Cell, results: Results) -> None:
         results.write(cell.folder.path)
 
 
-def _prepare_folder(plan: Plan, folder: ResultsFolder, command: str) -> Ladders:
-    """Record the plan, and find whatever is missing or wrong about the data before any work is done.
+def _prepare_folder(plan: Plan, folder: ResultsFolder, cells: Sequence[Cell], command: str) -> Ladders:
+    """Record the plan, and find whatever is wrong about the data or the given runs before any work is done.
 
     If something is wrong, a new folder is left as it was: the corrected command must not be refused for other settings.
     """
     new = [path for path in (folder.suite, *list_data_files(plan, folder)) if not path.exists()]
     _record_plan(plan, folder, command)
     try:
+        for cell in cells:
+            if cell.run:
+                load_run_model(cell, in_distribution(plan, cell.data, folder))
         return {
             data: [(shift.name, shift.severity) for shift in list_shifts(plan, data, folder)] for data in plan.data_sets
         }
@@ -136,7 +143,7 @@ def _missing_shifts(plan: Plan, folder: ResultsFolder, ladders: Ladders) -> list
     return missing
 
 
-def _make_images(item: tuple[Plan, str, str, int], threads: int) -> None:
+def _make_images(item: tuple[Plan, str, str, int], threads: int, device: str) -> None:
     import torch
 
     torch.set_num_threads(threads)

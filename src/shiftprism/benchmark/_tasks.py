@@ -1,13 +1,19 @@
 """Independent tasks on the cores of this machine (joblib) or on a Ray cluster; no scheduler of our own."""
 
-import os
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import Manager
+from queue import Queue
 from typing import Any, NamedTuple
 
+from shiftprism._devices import choose_device, count_cores, list_devices
+from shiftprism._errors import wrong
 from shiftprism._extras import need
 
+Work = Callable[[Any, int, str], Any]
+"""A function of an item, the number of threads it may use, and the name of its device."""
 _RETRIES = 3
 """How often Ray repeats a task whose worker was lost."""
 _LOST = "its process was killed twice (out of memory?); run fewer jobs at a time"
@@ -24,34 +30,50 @@ class TaskResult(NamedTuple):
 
 
 def run_tasks(
-    work: Callable[[Any, int], Any], items: Sequence[Any], jobs: int = 1, cluster: str | None = None
+    work: Work, items: Sequence[Any], jobs: int = 1, cluster: str | None = None, device: str = "cpu"
 ) -> Iterator[TaskResult]:
-    """`work(item, threads)` for each item, in the order they end; an error of one does not stop the others.
+    """`work(item, threads, device)` for each item, in the order they end; an error of one does not stop the others.
 
-    `jobs` processes share the cores of this machine. With `cluster`, the address of a Ray cluster ("local" starts one
-    here), its workers do it, and Ray repeats the task of a worker that was lost.
+    `jobs` processes share the cores of this machine, and each takes a GPU that no other has, where `device` allows for
+    several. With `cluster`, the address of a Ray cluster ("local" starts one here), its workers do it, with a GPU each
+    where the cluster has some, and Ray repeats the task of a worker that was lost.
 
-    >>> sorted(task.result for task in run_tasks(lambda item, threads: item * item, [1, 2, 3]))
+    >>> sorted(task.result for task in run_tasks(lambda item, threads, device: item * item, [1, 2, 3]))
     [1, 4, 9]
     """
     if not items:
         return iter(())
-    return _run_on_ray(work, items, cluster) if cluster else _run_on_cores(work, items, jobs)
+    if cluster:
+        return _run_on_ray(work, items, cluster, device)
+    return _run_on_cores(work, items, jobs, list_devices(device))
+
+
+def check_device(device: str, cluster: str | None) -> None:
+    """Refuse a device that is not there, and on a cluster any but those that Ray can give out."""
+    if not cluster:
+        choose_device(device)
+    elif device not in ("auto", "cpu", "cuda"):
+        raise wrong("device", "auto, cpu or cuda on a cluster", device, "Ray decides which GPU a task gets")
 
 
 def count_threads(jobs: int) -> int:
     """The threads of each of `jobs` processes that share the cores."""
-    return max(1, (os.cpu_count() or 1) // jobs)
+    return max(1, count_cores() // jobs)
 
 
-def _run_task(work: Callable[[Any, int], Any], number: int, item: Any, threads: int) -> TaskResult:
+def _run_task(work: Work, number: int, item: Any, threads: int, device: "str | Queue[str]") -> TaskResult:
+    """The outcome of a task on a device, or on one that is free in a queue of them, where it is put back."""
+    name = device if isinstance(device, str) else device.get()
     try:
-        return TaskResult(number, work(item, threads), "", "")
+        return TaskResult(number, work(item, threads, name), "", "")
     except Exception as error:
         return TaskResult(number, None, f"{error or type(error).__name__}", traceback.format_exc())
+    finally:
+        if not isinstance(device, str):
+            device.put(name)
 
 
-def _run_on_cores(work: Callable[[Any, int], Any], items: Sequence[Any], jobs: int) -> Iterator[TaskResult]:
+def _run_on_cores(work: Work, items: Sequence[Any], jobs: int, devices: Sequence[str]) -> Iterator[TaskResult]:
     from joblib import Parallel, delayed, parallel_config
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
@@ -61,9 +83,13 @@ def _run_on_cores(work: Callable[[Any, int], Any], items: Sequence[Any], jobs: i
     for _ in range(2):  # a killed process takes the whole pool with it: the remaining tasks are started once more
         limits = {"inner_max_num_threads": threads} if jobs > 1 else {}
         try:
-            with parallel_config("loky" if jobs > 1 else "sequential", **limits):
+            with (
+                _share_devices(jobs, devices) as device,
+                parallel_config("loky" if jobs > 1 else "sequential", **limits),
+            ):
                 pool = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch=jobs)
-                for task in pool(delayed(_run_task)(work, number, item, threads) for number, item in remaining.items()):
+                run = delayed(_run_task)
+                for task in pool(run(work, number, item, threads, device) for number, item in remaining.items()):
                     yield task
                     remaining = {number: item for number, item in remaining.items() if number != task.number}
                 return
@@ -72,14 +98,32 @@ def _run_on_cores(work: Callable[[Any, int], Any], items: Sequence[Any], jobs: i
     yield from (TaskResult(number, None, _LOST, "") for number in remaining)
 
 
-def _run_on_ray(work: Callable[[Any, int], Any], items: Sequence[Any], cluster: str) -> Iterator[TaskResult]:
+@contextmanager
+def _share_devices(jobs: int, devices: Sequence[str]) -> "Iterator[str | Queue[str]]":
+    """The one device, or a queue of them with an entry for each job: no two jobs share one before all are taken."""
+    if jobs == 1 or len(devices) == 1:
+        yield devices[0]
+        return
+    with Manager() as manager:
+        free = manager.Queue()
+        for number in range(jobs):
+            free.put(devices[number % len(devices)])
+        yield free
+
+
+def _run_on_ray(work: Work, items: Sequence[Any], cluster: str, device: str) -> Iterator[TaskResult]:
     ray = need("ray", "cluster")
     mine = not ray.is_initialized()
     if mine:
         ray.init(address=None if cluster == "local" else cluster, log_to_driver=False)
     try:
-        remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_run_task)
-        remaining = {remote.remote(work, number, item, 1): number for number, item in enumerate(items)}
+        gpus = int(device != "cpu" and ray.cluster_resources().get("GPU", 0) >= 1)
+        if device == "cuda" and not gpus:
+            raise wrong("device", "one that the cluster has", device, "start Ray with --num-gpus, or choose cpu")
+        # Ray shows a task only the GPU that it gave it: under "auto" the task finds it, and it has no other number
+        device = device if gpus else "cpu"
+        remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=_RETRIES)(_run_task)
+        remaining = {remote.remote(work, number, item, 1, device): number for number, item in enumerate(items)}
         while remaining:
             (ready, *_), _ = ray.wait(list(remaining), num_returns=1)
             number = remaining.pop(ready)

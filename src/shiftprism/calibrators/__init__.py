@@ -1,6 +1,7 @@
 """Outputs in, calibrated logits out: fitted to validation data, with a report of the fit.
 
-A fit is never worse than the model's own logits on the data it was fitted to. Where `keeps_predictions` is true, the
+A fit is never worse than the model's own logits on the data it was fitted to, and it is applied only where it is better
+on held-out folds of them too; otherwise the simpler candidate is kept. Where `keeps_predictions` is true, the
 predicted class keeps the largest logit.
 """
 

@@ -149,7 +149,8 @@ class _Square(_Affine, ABC):
         theta = found.point.reshape(classes, classes + 1)
         fitted = cls._of(theta[:, :classes] / best.temperature, theta[:, classes])
         iterations += found.iterations
-        return [Candidate(fitted, found.converged, iterations, chosen.note), best.candidate(scaled)]
+        first = Candidate(fitted, found.converged, iterations, chosen.note, fold_options={"penalty": chosen.penalty})
+        return [first, best.candidate(scaled)]
 
     @classmethod
     def _follow_paper(cls, z: Floats, labels: Integers, seed: int) -> Candidate:

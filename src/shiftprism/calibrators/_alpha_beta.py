@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shiftprism._checks import choice, wrong
-from shiftprism.calibrators._alpha_beta_maps import OFF, Problem, fit_maps
+from shiftprism.calibrators._alpha_beta_maps import OFF, Problem, constant_maps, fit_maps
 from shiftprism.calibrators._calibrator import UNFITTED, Calibrator, Candidate, FitData, Report
 from shiftprism.calibrators._paper_schedule import NOTE, train_linear
 from shiftprism.heads import multiplier
@@ -83,10 +83,15 @@ class AlphaBeta(Calibrator):
         problem = Problem(data.raw if inputs == "logits" else features, norms, data.raw, data.labels)
         if method == "sgd":
             return [cls._follow_paper(problem, 1.0 if scale is None else scale, inputs, seed)]
-        maps = fit_maps(problem, scale, seed)
-        fitted = cls(torch.from_numpy(maps.weight), torch.from_numpy(maps.offset), maps.scale, inputs)
-        reason = maps.kept_temperature
-        return [Candidate(fitted, maps.converged, maps.iterations, reason, "temperature" if reason else "fit")]
+        maps, constant = fit_maps(problem, scale, seed), constant_maps(problem, scale)
+        fitted, scaled = (
+            cls(torch.from_numpy(each.weight), torch.from_numpy(each.offset), each.scale, inputs)
+            for each in (maps, constant)
+        )
+        if reason := maps.kept_temperature:
+            return [Candidate(scaled, maps.converged, maps.iterations, reason, "temperature")]
+        fall_back = Candidate(scaled, constant.converged, maps.iterations, "the fit was no better", "temperature")
+        return [Candidate(fitted, maps.converged, maps.iterations), fall_back]
 
     @classmethod
     def _follow_paper(cls, problem: Problem, scale: float, inputs: Inputs, seed: int) -> Candidate:

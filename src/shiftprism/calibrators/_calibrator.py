@@ -1,8 +1,10 @@
-"""The contract of a calibrator, written once: `fit` checks the data, calls the method's own fit, and falls back."""
+"""The contract of a calibrator, written once: `fit` checks the data, calls the method's own fit, and judges it."""
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
@@ -13,7 +15,16 @@ from torch import Tensor, nn
 
 from shiftprism._checks import Floats, Integers, classes, matrix, wrong
 from shiftprism._files import WEIGHTS, write_json, write_tensors
-from shiftprism.calibrators._scaled_loss import ScaledLoss, mean_nll
+from shiftprism.calibrators._acceptance import (
+    Losses,
+    held_out_logits,
+    is_better,
+    is_clear,
+    sample_losses,
+    second_choices,
+)
+from shiftprism.calibrators._scaled_loss import ScaledLoss
+from shiftprism.metrics import ece
 from shiftprism.outputs import Outputs
 
 FORMAT = "shiftprism-calibrator-2"
@@ -39,6 +50,12 @@ class Report(NamedTuple):
     """What the calibrator applies: the method's own fit, or the best temperature or the model's own logits instead."""
     all_right: bool = False
     """Whether every prediction on the fit set was right, so that the cross entropy has no optimum."""
+    held_out_nll_before: float = math.nan
+    """By cross validation, as are the next three: every sample is judged by a fit to the other folds. NaN where the fit
+    set itself decided, in files of older versions, and where there is one sample."""
+    held_out_nll_after: float = math.nan
+    held_out_ece_before: float = math.nan
+    held_out_ece_after: float = math.nan
 
 
 UNFITTED = Report(True, 0, float("nan"), float("nan"), "made from given parameters")
@@ -53,6 +70,8 @@ class Candidate(NamedTuple):
     """All that the method spent, searches that led nowhere included."""
     note: str = ""
     kept: Kept = "fit"
+    fold_options: Mapping[str, Any] = {}
+    """Options that spare the fits of cross validation a search, such as the penalty that was found."""
 
 
 class Calibrator(nn.Module, ABC):
@@ -66,7 +85,7 @@ class Calibrator(nn.Module, ABC):
     """Law: the predicted class keeps the largest logit (rounding may tie, never reverse)."""
     includes_temperature: ClassVar[bool] = False
     """Two laws of temperature-like methods, which can express logits / T for any T: a fit recovers the temperature that
-    labels were drawn with, and where every prediction is right it ends at an NLL of 1/(N + 2)."""
+    labels were drawn with, and where every prediction is right it ends at an NLL of 1/(N + 2) or keeps the logits."""
     probabilities_suffice: ClassVar[bool] = False
     """Law: a fit to probabilities equals one to their logits. False where a shift of all logits of an input matters
     (`Matrix`), or where rounding may move a sample to the next bin (`Histogram`)."""
@@ -107,18 +126,12 @@ class Calibrator(nn.Module, ABC):
         """Fit to Outputs, or to bare `logits=` or `probabilities=` (N, K), with `labels` (N,).
 
         The `options` are those of the method; its class lists them. Never worse than the model's own logits on the data
-        of the fit: of the candidates the first is taken whose NLL no later one beats, and the last are these logits.
+        of the fit, and applied only where held-out folds of them show a gain: `_accept` says how this is decided.
         """
         data = check_fit_data(as_outputs(outputs, logits, probabilities), labels)
         candidates = cls._fit(data, **options)
-        before = after = data.loss(1.0)[0]
-        chosen = candidates[0]._replace(kept="logits", note="the fit was worse")
-        # From the last fall-back to the preferred candidate: each must be at least as good as all that come after it.
-        for candidate in reversed(candidates):
-            with np.errstate(invalid="ignore"):  # a search that diverged gives infinite logits, and a NaN here
-                loss = mean_nll(candidate.calibrator(data.outputs).numpy(), data.labels)
-            if loss <= after:  # never true of NaN
-                chosen, after = candidate, loss
+        options = {**options, **candidates[0].fold_options}
+        chosen, before, after, held_out = _accept(data, candidates, lambda part: cls._fit(part, **options))
         fitted = chosen.calibrator
         assert isinstance(fitted, cls)
         fitted.unchanged.fill_(chosen.kept == "logits")
@@ -130,6 +143,7 @@ class Calibrator(nn.Module, ABC):
             note=": ".join(filter(None, (_KEPT[chosen.kept], chosen.note))),
             kept=chosen.kept,
             all_right=data.loss.all_right,
+            **held_out,
         )
         return fitted
 
@@ -189,6 +203,72 @@ class FitData:
     def loss(self) -> ScaledLoss:
         """The cross entropy of the model's own logits."""
         return ScaledLoss(self.logits, self.labels)
+
+
+class Accepted(NamedTuple):
+    """The candidate to apply, the NLL of the fit set before and after, and the held-out fields of the report."""
+
+    candidate: Candidate
+    nll_before: float
+    nll_after: float
+    held_out: dict[str, float]
+
+
+def _accept(data: FitData, candidates: list[Candidate], fit: Callable[[FitData], list[Candidate]]) -> Accepted:
+    """Go from the model's own logits to the preferred candidate; each must beat the simpler one that stands so far.
+
+    It must not be worse on the fit set, and better by more than a standard error on held-out folds. The folds are
+    fitted only once they are needed: many samples and a large gain are clear without them.
+    """
+    labels, second = torch.from_numpy(data.labels), second_choices(data.outputs.logits)
+    own = sample_losses(data.outputs.logits, labels, second)
+    on_fit_set = [sample_losses(each.calibrator(data.outputs), labels, second) for each in candidates]
+    folds: list[Tensor] = []
+    chosen, best, place = candidates[0]._replace(kept="logits", note="the fit was worse"), own, len(candidates)
+    for number in reversed(range(len(candidates))):
+        candidate, losses = candidates[number], on_fit_set[number]
+        if not losses.mean <= best.mean:  # NaN, from a search that diverged, is not
+            continue
+        if not is_clear(losses, best, _count_parameters(candidate.calibrator)):
+            folds = folds or _cross_validate(data, len(candidates), fit)
+            simpler = folds[place] if place < len(candidates) else data.outputs.logits
+            ours, theirs = (sample_losses(logits, labels, second) for logits in (folds[number], simpler))
+            if not is_better(ours, theirs):
+                chosen = chosen._replace(note=_explain(candidate, ours, theirs)) if chosen.kept != "fit" else chosen
+                continue
+        chosen, best, place = candidate, losses, number
+    held_out = {}
+    if folds:
+        after = folds[place] if place < len(candidates) else data.outputs.logits
+        for name, logits in (("before", data.outputs.logits), ("after", after)):
+            held_out[f"held_out_nll_{name}"] = sample_losses(logits, labels, second).mean
+            held_out[f"held_out_ece_{name}"] = ece(torch.softmax(logits, 1), data.labels)
+    return Accepted(chosen, own.mean, best.mean, held_out)
+
+
+def _cross_validate(data: FitData, count: int, fit: Callable[[FitData], list[Candidate]]) -> list[Tensor]:
+    """Held-out logits (N, K) of each candidate; the model's own where there is but one sample."""
+    if len(data.labels) == 1:
+        return [data.outputs.logits] * count
+
+    def fit_rows(rows: Integers) -> list[Callable[[Integers], Tensor]]:
+        part = FitData(data.outputs.rows(torch.from_numpy(rows)), data.labels[rows])
+        return [partial(calibrate, each.calibrator) for each in fit(part)]
+
+    def calibrate(calibrator: Calibrator, rows: Integers) -> Tensor:
+        calibrated: Tensor = calibrator(data.outputs.rows(torch.from_numpy(rows)))
+        return calibrated
+
+    return held_out_logits(fit_rows, data.labels, count, data.outputs.logits)
+
+
+def _count_parameters(calibrator: Calibrator) -> int:
+    return sum(tensor.numel() for tensor in calibrator.state_dict().values() if tensor.is_floating_point())
+
+
+def _explain(candidate: Candidate, fitted: Losses, simpler: Losses) -> str:
+    what = "the temperature" if candidate.kept == "temperature" else "the fit"
+    return f"{what} was not clearly better on held-out folds (NLL {fitted.mean:.4f} against {simpler.mean:.4f})"
 
 
 def check_fit_data(outputs: Outputs, labels: ArrayLike | None) -> FitData:

@@ -59,8 +59,3 @@ class ScaledLoss:
                 variances[part] = np.einsum("nk,nk->n", p, z) / total - means[part] ** 2
         label_sum = m @ self.label_gaps if isinstance(m, np.ndarray) else m * self.label_gaps.sum()
         return (log_sum - float(label_sum)) / samples, means, variances
-
-
-def mean_nll(logits: Floats, labels: Integers) -> float:
-    """The mean cross entropy of logits (N, K)."""
-    return ScaledLoss(logits, labels)(1.0)[0]

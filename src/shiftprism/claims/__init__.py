@@ -1,10 +1,11 @@
 """The paper's claims as predicates over rows, with a judgement of each; and the numbers of its tables.
 
 >>> from shiftprism.rows import Results, Row
->>> def row(score, value):
-...     where = "vanilla", "mine", "small", "vanilla", 0, "held-out", "fog", "covariate", 1
-...     return Row(*where, score, "auroc", value, 0.01, 500, "", "", "")
->>> findings = judge(Results.without_resamples([row("g", 0.7), row("h", 0.8)]))
+>>> def row(score, value, seed):
+...     where = "vanilla", "mine", "small", "vanilla", seed, "held-out", "fog", "covariate", 1
+...     return Row(*where, score, "auroc", value, 0.001, 500, "", "", "")
+>>> rows = [row(score, value, seed) for score, value in (("g", 0.7), ("h", 0.8)) for seed in range(3)]
+>>> findings = judge(Results.without_resamples(rows))
 >>> judgements = {finding.claim.name: finding.judgement for finding in findings}
 >>> judgements["vanilla-prefers-concept-corrupted"], judgements["training-time"]
 ('holds', 'not measured')
@@ -15,12 +16,13 @@ from shiftprism.claims._claim import JUDGEMENTS, Claim, Estimate, Finding, Judge
 from shiftprism.claims._list import CLAIMS
 from shiftprism.claims._paper import PAPER, PaperNumber, paper_value
 from shiftprism.claims._store import SIGNS, count_judgements, read_findings, to_json, to_markdown, write_findings
-from shiftprism.rows import Measured, Results
+from shiftprism.rows import Measured, Results, ResultsFolder
 
 __all__ = [
     "CLAIMS",
     "JUDGEMENTS",
     "PAPER",
+    "PAPER_DATA",
     "SIGNS",
     "Claim",
     "Estimate",
@@ -29,6 +31,7 @@ __all__ = [
     "PaperNumber",
     "count_judgements",
     "judge",
+    "judge_paper_data",
     "paper_value",
     "read_findings",
     "to_json",
@@ -36,9 +39,19 @@ __all__ = [
     "write_findings",
 ]
 
+PAPER_DATA = ("cifar10", "cifar100", "digits")
+"""The ID data that the claims are shown for: the paper's own, and the digits that stand in for them."""
+
 
 def judge(results: Results) -> list[Finding]:
     """A finding for each claim and each ID data set (and protocol) among the rows."""
     if not results.rows:
         raise wrong("results", "rows of a benchmark", "none", "run `shiftprism benchmark` first")
     return [judge_claim(claim, measured) for measured in Measured.split(results) for claim in CLAIMS]
+
+
+def judge_paper_data(results: Results, folder: ResultsFolder) -> list[Finding]:
+    """The findings on `PAPER_DATA`; none for other data, nor for a benchmark of a user's own classes of such data."""
+    own = folder.read_suite().get("plan", {}).get("suite") == "own"
+    about_paper = results.where(data=PAPER_DATA)
+    return [] if own or not about_paper.rows else judge(about_paper)

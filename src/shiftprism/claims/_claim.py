@@ -84,7 +84,11 @@ class Finding(NamedTuple):
 
 
 def judge_claim(claim: Claim, measured: Measured) -> Finding:
-    """A claim holds if its 95 % interval lies above −margin, and is contradicted if it lies below."""
+    """A claim holds if its 95 % interval lies above −margin, and is contradicted if it lies below.
+
+    The interval of a single seed is over images alone: another training run may differ by more. So one seed shows no
+    claim, unless the claim is about images or pixels and no training is in it.
+    """
     effects, missing, scope = claim.measure(measured)
     members = [_estimate(name, effect, claim) for name, effect in effects]
     if not members:
@@ -94,8 +98,11 @@ def judge_claim(claim: Claim, measured: Measured) -> Finding:
     if claim.rule == "mean" and len(members) > 1:
         deciding = [_estimate(f"mean of {len(members)}", Effect.mean([effect for _, effect in effects]), claim)]
     judgement, reason = _judge(claim, deciding, missing)
+    trained = claim.rule != "zero" and claim.unit != "distance"
+    if trained and judgement == "holds" and all(one.seeds == 1 for one in members):
+        judgement = "not shown"  # the note on few seeds is the reason
     family = _exceptions(members, claim.margin) if deciding is not members else ""
-    few = "" if claim.rule == "zero" or claim.unit == "distance" else _few_seeds(members)
+    few = _few_seeds(members) if trained else ""
     evidence = deciding if deciding is members else deciding + members
     return Finding(claim, judgement, evidence, _join(reason, family, scope, few), measured.title)
 

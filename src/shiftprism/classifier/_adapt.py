@@ -17,6 +17,8 @@ def adapt(
 ) -> Classifier:
     """A Classifier from any trained model that ends in `nn.Linear` or one of our heads; the model stays as it is.
 
+    The Classifier is where the model is, in the model's own precision.
+
     `example` is a small batch of images as the Classifier will get them: uint8, or floats in [0, 1]. `mean` and `std`
     are those of the model's own preprocessing; leave them out when the model takes images in [0, 1].
 
@@ -25,16 +27,36 @@ def adapt(
     Outputs(N=5, D=16, K=3)
     """
     copied = copy.deepcopy(model).eval()
+    weights = _first_weights(copied)
+    example = example.to(weights.device)
     # only its `normalise` is used here
-    images = Classifier(nn.Identity(), Linear(1, 1), mean, std).normalise(example)
-    layer, expected = _find_last_layer(copied, images)
+    images = _assemble(nn.Identity(), Linear(1, 1), mean, std, like=weights).normalise(example)
+    layer, expected = _find_last_layer(copied, images.to(weights.dtype))
     head = _as_head(copied.get_submodule(layer))
-    adapted = Classifier(_Headless(copied, layer), head, mean, std).eval()
+    adapted = _assemble(_Headless(copied, layer, weights), head, mean, std, like=weights).eval()
+    # Our head rounds W f before it adds b, nn.Linear may not: 1e-4 is far above that in float32, too little in halves.
+    rounding = 4 * torch.finfo(expected.dtype).eps
     with torch.no_grad():
-        if not torch.allclose(adapted(example), expected, rtol=1e-4, atol=1e-5):
+        size = float(expected.abs().max())
+        if not torch.allclose(adapted(example), expected, rtol=max(1e-4, rounding), atol=max(1e-5, rounding * size)):
             got = "one with other logits once its last layer is taken out"
             raise wrong("model", "one that uses its last layer once", got, "build a Classifier yourself")
     return adapted
+
+
+def _first_weights(model: nn.Module) -> Tensor:
+    """A tensor on the device and of the type that the model computes in: its first parameter or buffer of floats."""
+    tensors = (*model.parameters(), *model.buffers())
+    return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
+
+
+def _assemble(backbone: nn.Module, head: Head, mean: Sequence[float], std: Sequence[float], like: Tensor) -> Classifier:
+    """A Classifier that normalises where `like` is, in its precision but at least in float32."""
+    classifier = Classifier(backbone, head, mean, std)
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    for name, values in (("mean", mean), ("std", std)):
+        setattr(classifier, name, torch.tensor(list(values), dtype=dtype, device=like.device)[:, None, None])
+    return classifier
 
 
 def _find_last_layer(model: nn.Module, images: Tensor) -> tuple[str, Tensor]:
@@ -59,21 +81,28 @@ def _find_last_layer(model: nn.Module, images: Tensor) -> tuple[str, Tensor]:
         got = f"a model whose output of shape {shape} is that of none of {count} linear layers"
         advice = "end the model in nn.Linear or a shiftprism head, without softmax, or build a Classifier yourself"
         raise wrong("model", "one that ends in its last linear layer", got, advice)
+    if logits.shape[1] < 2:
+        advice = "give it two outputs: what is computed here compares the logits of classes"
+        raise wrong("model", "a classifier of two classes or more", "one with a single logit", advice)
     return equal[-1], logits
 
 
 class _Headless(nn.Module):
     """A model whose last layer returns its input, so that the model returns the features."""
 
-    def __init__(self, model: nn.Module, last: str) -> None:
+    like: Tensor
+
+    def __init__(self, model: nn.Module, last: str, weights: Tensor) -> None:
         super().__init__()
+        # a buffer that no file holds, so that `.half()` and `.double()` change it with the model
+        self.register_buffer("like", weights.new_empty(0), persistent=False)
         self.model = model if last else nn.Identity()
         if last:
             parent, _, name = last.rpartition(".")
             setattr(model.get_submodule(parent), name, nn.Identity())
 
     def forward(self, images: Tensor) -> Tensor:
-        return _logits(self.model(images))
+        return _logits(self.model(images.to(self.like.dtype)))
 
 
 def _logits(output: Any) -> Tensor:
@@ -89,5 +118,6 @@ def _as_head(layer: nn.Module) -> Head:
         return layer
     assert isinstance(layer, nn.Linear)
     head = Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
+    head.to(layer.weight)
     head.load_state_dict(layer.state_dict())
     return head

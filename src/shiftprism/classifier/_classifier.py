@@ -10,11 +10,9 @@ from torch import Tensor, nn
 from shiftprism._checks import choice, wrong
 from shiftprism._files import WEIGHTS, fingerprint, load_state, read_json, read_tensors, write_json, write_tensors
 from shiftprism.backbones import BACKBONES
+from shiftprism.classifier._recipe import ADVICE, FORMAT, ModelFile, check_model_file
 from shiftprism.heads import HEADS, Head, Linear
 from shiftprism.outputs import Outputs
-
-_FORMAT = "shiftprism-model-1"
-_ADVICE = "save the model again"
 
 
 class Classifier(nn.Module):
@@ -47,6 +45,8 @@ class Classifier(nn.Module):
         self.names = tuple(names) or tuple(str(number) for number in range(head.out_features))
         # the names and arguments that `build` was called with; a model made of other code has none
         self.recipe: dict[str, Any] | None = None
+        # height and width of the images it was trained on, which `train` sets; None takes any size
+        self.image_size: tuple[int, int] | None = None
 
     @staticmethod
     def build(
@@ -72,17 +72,22 @@ class Classifier(nn.Module):
         return classifier
 
     def normalise(self, images: Tensor) -> Tensor:
-        """(x − mean) / std by channel; uint8 is divided by 255 first."""
+        """(x − mean) / std by channel, in the precision of `mean`; uint8 is divided by 255 first."""
         if images.ndim != 4:
             raise wrong("images", "of shape (N, C, H, W)", f"shape {tuple(images.shape)}", "add the batch dimension")
         if images.dtype == torch.uint8:
             images = images.to(self.mean.dtype) / 255
         elif not images.is_floating_point():
             raise wrong("images", "uint8, or floats in [0, 1]", f"{images.dtype}", "convert them with .to(torch.uint8)")
-        if self.mean.shape[0] not in (1, images.shape[1]):
+        # one mean may serve all channels of a model made of other code; `build` gives each channel its own
+        if images.shape[1] != self.mean.shape[0] and (self.mean.shape[0] > 1 or self.recipe is not None):
             got, advice = f"{images.shape[1]} channels", "this model was trained on images with another number"
             raise wrong("images", f"of {self.mean.shape[0]} channels", got, advice)
-        return (images - self.mean) / self.std
+        if self.image_size is not None and tuple(images.shape[2:]) != self.image_size:
+            got = "{} × {}".format(*images.shape[2:])
+            advice = "resize them to what the model was trained on, or set classifier.image_size = None to take any"
+            raise wrong("images", "of {} × {} pixels".format(*self.image_size), got, advice)
+        return ((images - self.mean) / self.std).to(self.mean.dtype)
 
     def features(self, images: Tensor) -> Tensor:
         """f, (N, D): the head's input."""
@@ -104,9 +109,9 @@ class Classifier(nn.Module):
     def save(self, folder: str | Path) -> None:
         """Write `weights.safetensors`, then `model.json`, which names the weights it belongs to."""
         folder = Path(folder)
-        write_tensors(folder / WEIGHTS, self.state_dict(), {"format": _FORMAT})
-        about = {"format": _FORMAT, "names": list(self.names), "recipe": self.recipe, "weights": self.fingerprint()}
-        write_json(folder / "model.json", about)
+        write_tensors(folder / WEIGHTS, self.state_dict(), {"format": FORMAT})
+        about = {"format": FORMAT, "names": list(self.names), "recipe": self.recipe, "image_size": self.image_size}
+        write_json(folder / "model.json", about | {"weights": self.fingerprint()})
 
     @staticmethod
     def load(folder: str | Path, backbone: nn.Module | str | None = None, head: Head | None = None) -> "Classifier":
@@ -116,25 +121,40 @@ class Classifier(nn.Module):
         for that backbone with a linear head. Strict: a tensor that is missing, unknown or of another shape is named.
         """
         folder = Path(folder)
-        about = read_json(folder / "model.json", "a saved model", "name a folder that Classifier.save wrote")
-        if about.get("format") != _FORMAT:
-            got = f"{folder} of format {about.get('format')}"
-            raise wrong("folder", f"a model of format {_FORMAT}", got, "it was written by another version")
-        state, _ = read_tensors(folder / WEIGHTS, _FORMAT, _ADVICE)
-        names = tuple(about["names"])
-        if about.get("recipe") is not None:
-            recipe = about["recipe"]
-            classifier = Classifier.build(recipe["backbone"], recipe["head"], names, **recipe["arguments"])
+        file = folder / "model.json"
+        if not file.exists():
+            raise wrong("folder", "a saved model", f"{folder} without model.json", "name a folder of a trained model")
+        described = read_json(file, "a saved model", "name a folder that Classifier.save wrote")
+        if described.get("format") != FORMAT:
+            got = f"{folder} of format {described.get('format')}"
+            raise wrong("folder", f"a model of format {FORMAT}", got, "it was written by another version")
+        state, _ = read_tensors(folder / WEIGHTS, FORMAT, ADVICE)
+        about = check_model_file(described, file, state)
+        if about.recipe is not None:
+            classifier = _build_again(about, file)
         else:
-            classifier = Classifier(*_make_parts(backbone, head, state, len(names)), names=names)
+            classifier = Classifier(*_make_parts(backbone, head, state, len(about.names)), names=about.names)
+        classifier.image_size = about.image_size
         # the buffers take the number of channels of the saved ones: `mean` and `std` were not known above
         channels = len(state.get("mean", classifier.mean))
         classifier.mean = classifier.mean.new_zeros(channels, 1, 1)
         classifier.std = classifier.std.new_ones(channels, 1, 1)
-        load_state(classifier, state, folder / WEIGHTS, _ADVICE)
-        if classifier.fingerprint() != about.get("weights"):
-            raise wrong("folder", "a whole saved model", f"{folder} with other weights", _ADVICE)
+        load_state(classifier, state, folder / WEIGHTS, ADVICE)
+        if len(about.names) != classifier.head.out_features:
+            got = f"{len(about.names)} names for {classifier.head.out_features} classes in {file}"
+            raise wrong("folder", "a whole saved model", got, ADVICE)
+        if classifier.fingerprint() != about.weights:
+            raise wrong("folder", "a whole saved model", f"{folder} with other weights", ADVICE)
         return classifier.eval()
+
+
+def _build_again(about: ModelFile, file: Path) -> Classifier:
+    """The classifier of a recipe; arguments that do not go together are an error that names the file."""
+    recipe = about.recipe or {}
+    try:
+        return Classifier.build(recipe["backbone"], recipe["head"], about.names, **recipe["arguments"])
+    except (TypeError, ValueError, RuntimeError, ArithmeticError, LookupError) as error:
+        raise wrong("folder", "a whole saved model", f"{file} ({error})", ADVICE) from error
 
 
 def _make_parts(

@@ -15,12 +15,17 @@ from shiftprism._files import tensor_bytes
 from shiftprism.classifier._classifier import Classifier
 from shiftprism.outputs import Outputs
 
+_COPIES_ASIDE = ("cuda",)
+"""Types of devices that copy between pinned memory and their own while they compute."""
+
 
 def predict(
     classifier: Classifier, images: Any, batch: int | None = None, cache: str | Path | None = None
 ) -> tuple[Outputs, Tensor | None]:
     """The Outputs of all `images`, each forwarded once, and their labels or None; on the CPU and in order.
 
+    The work is done where the model is, in its own precision. The Outputs of a float16 or bfloat16 model come back in
+    float32, so that scores are computed in it; those of a double model stay double.
     `images` is a tensor (N, C, H, W), a `Dataset`, or an iterable of batches: tensors or (images, labels) pairs.
     With `cache`, a file that holds the Outputs of these weights and images is read instead; any other is replaced.
     `batch` images go through at a time: 128 by default on a CPU, whose caches hold no more, 512 elsewhere.
@@ -99,15 +104,56 @@ def _gather_rows(rows: Tensor, sizes: list[int]) -> Tensor:
 
 
 def _predict_batches(classifier: Classifier, batches: Iterable[Any]) -> tuple[Outputs, Tensor | None]:
-    device = classifier.mean.device
-    outputs, labels = [], []
-    with evaluation_mode(classifier), torch.no_grad():
+    labels: list[Any] = []
+
+    def forward() -> Iterator[Outputs]:
         for item in batches:
             images, targets = (item[0], item[1]) if isinstance(item, tuple | list) else (item, None)
             check_images(images)
-            outputs.append(classifier.outputs(images.to(device)).to("cpu"))
             labels.append(targets)
+            yield classifier.outputs(_send(images, classifier.mean.device))
+
+    with evaluation_mode(classifier), torch.no_grad():
+        outputs = [_widen(part) for part in _bring_back(forward(), classifier.mean.device)]
     if not outputs:
         raise wrong("images", "non-empty", "no batches", "pass at least one image")
-    given = [torch.as_tensor(part) for part in labels if part is not None]
+    given = [torch.as_tensor(part).cpu() for part in labels if part is not None]
     return Outputs.concat(outputs).check(), torch.cat(given) if len(given) == len(outputs) else None
+
+
+def _send(images: Tensor, device: torch.device) -> Tensor:
+    if device.type in _COPIES_ASIDE and images.device.type == "cpu":
+        return images.pin_memory().to(device, non_blocking=True)
+    return images.to(device)
+
+
+def _bring_back(batches: Iterable[Outputs], device: torch.device) -> Iterator[Outputs]:
+    """The same Outputs on the CPU, in order.
+
+    From a device that copies aside, one batch late: it comes back while the next one is computed.
+    """
+    if device.type not in _COPIES_ASIDE:
+        yield from (outputs.to("cpu") for outputs in batches)
+        return
+    pending: tuple[Outputs, Any] | None = None
+    for outputs in batches:
+        # into pinned memory, which torch allocates for such a copy; its values are not there before the event
+        copied = Outputs(*(field.to("cpu", non_blocking=True) for field in outputs))
+        # on the stream of the model's device, which need not be torch's current one
+        event = torch.cuda.current_stream(outputs[4].device).record_event()
+        if pending is not None:
+            yield _wait_for(*pending)
+        pending = copied, event
+    if pending is not None:
+        yield _wait_for(*pending)
+
+
+def _wait_for(copied: Outputs, event: Any) -> Outputs:
+    event.synchronize()
+    # out of pinned memory, of which a machine has little, and which the next batch uses again
+    return Outputs(*(field.clone() for field in copied))
+
+
+def _widen(outputs: Outputs) -> Outputs:
+    """Half types as float32, wider ones as they are."""
+    return Outputs(*(field.to(torch.promote_types(field.dtype, torch.float32)) for field in outputs))

@@ -1,11 +1,13 @@
 """The command line: words in, printing out; nothing else in the package prints. `--help` answers without torch."""
 
 import sys
+from collections.abc import Sequence
 
 import typer
 
 from shiftprism import __version__
 from shiftprism.cli import benchmark, calibrate, claims, corrupt, data, demo, listing, report, show, train
+from shiftprism.cli._boundary import run
 
 app = typer.Typer(
     name="shiftprism",
@@ -41,10 +43,6 @@ def options(
     """The options of the program itself; every command has its own."""
 
 
-def main() -> None:
-    """The console script: an error a user can mend is printed as one line, without a traceback."""
-    try:
-        app()
-    except (ValueError, OSError, ImportError) as error:
-        typer.secho(f"shiftprism: {error}", fg="red", err=True)
-        sys.exit(1)
+def main(words: Sequence[str] | None = None) -> None:
+    """The console script; `words` are those after `shiftprism`. No error ends in a traceback on the terminal."""
+    sys.exit(run(app, sys.argv[1:] if words is None else words))

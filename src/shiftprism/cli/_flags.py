@@ -3,14 +3,24 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import Field, fields
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from shiftprism._errors import choice
+from shiftprism._devices import DEVICES
+from shiftprism._errors import choice, wrong
 
+Device = Annotated[str, typer.Option("--device", help=f"Where the model computes: {DEVICES}.")]
+"""The option of every command that trains or forwards."""
 _SCALARS = (str, int, float, bool)
+
+
+def check_new(flag: str, path: Path, force: bool) -> None:
+    """Refuse to overwrite a file, or what is in a folder, unless the user said `--force`."""
+    if not force and (any(path.iterdir()) if path.is_dir() else path.exists()):
+        raise wrong(flag, "new", f"{path}, which exists", "choose another, or add --force to replace it")
 
 
 def describe_field(field: "Field[Any]") -> str:
@@ -77,6 +87,8 @@ def _read(field: "Field[Any]", value: Any, words: bool) -> Any:
     if words:
         parts = value if field.metadata.get("repeat") else value.split(",")
         value = tuple(word.strip() for word in parts if word.strip())
+    if value in ((), ""):
+        raise wrong(field.name, "given after its flag", "nothing", "leave the flag out for its default")
     if "choices" in field.metadata:
         for word in value if words else (value,):
             choice(field.name, word, field.metadata["choices"])

@@ -1,6 +1,5 @@
 """`shiftprism benchmark`: models × seeds × shifts × scores and calibrators, then tables, figures, claims and a page."""
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from shiftprism.benchmark import Plan
-from shiftprism.cli._flags import with_flags
+from shiftprism.cli._flags import Device, with_flags
 
 if TYPE_CHECKING:
     from shiftprism.benchmark import Outcome
@@ -22,10 +21,11 @@ def _benchmark(
         "benchmark-results"
     ),
     config: Annotated[Path | None, typer.Option(help="A TOML file of training settings: epochs = 10, …")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Cells at a time; they share the cores. (one a core)")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Cells at a time. (one a GPU, or one a core)")] = None,
     cluster: Annotated[
         str | None, typer.Option(help="Run the cells on a Ray cluster: its address, auto, or local. (extra: cluster)")
     ] = None,
+    device: Device = "auto",
     **flags: Any,
 ) -> None:
     """Train what is missing, measure every score and calibrator on every shift, and judge the paper's claims.
@@ -38,18 +38,38 @@ def _benchmark(
     settings: dict[str, Any] = read_settings(config) if config else {}
     named = {name: settings.pop(name) for name in ("backbone", "preset") if name in settings}
     plan = Plan(**(named | flags), settings=settings).resolve()
+    if cluster is not None:
+        _check_cluster(cluster)
     console = Console()
-    outcome = run_study(console, plan, out, jobs, cluster)
+    outcome = run_study(console, plan, out, jobs=jobs, cluster=cluster, device=device)
     _print_outcome(console, out, outcome)
 
 
 benchmark = with_flags(_benchmark, Plan, describe=lambda field: str(field.metadata["help"]))
 
 
-def run_study(
-    console: Console, plan: Plan, out: Path, jobs: int | None = None, cluster: str | None = None
-) -> "Outcome":
-    """Run a plan under a progress bar; Ctrl-C leaves a folder that the same command resumes."""
+def _check_cluster(address: str) -> None:
+    """Refuse an address that nobody answers at: Ray itself would try for a minute, and say so in many lines."""
+    import socket
+
+    from shiftprism._errors import wrong
+    from shiftprism._extras import need
+
+    need("ray", "cluster")
+    if address in ("auto", "local"):
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit() or int(port) >= 1 << 16:
+        raise wrong("cluster", "auto, local, or an address such as 10.0.0.1:6379", repr(address), "correct it")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        reason = error.strerror or error
+        raise wrong("cluster", "the address of a Ray cluster", f"{address} ({reason})", "start it first") from error
+
+
+def run_study(console: Console, plan: Plan, out: Path, **options: Any) -> "Outcome":
+    """Run a plan under a progress bar; `options` go to `study`. After Ctrl-C the same command resumes the folder."""
     from shiftprism.benchmark import study
 
     times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
@@ -62,8 +82,7 @@ def run_study(
                 bar.update(task, completed=share, description=text, visible=True)
 
             command = shlex.join(["shiftprism", *sys.argv[1:]])
-            jobs = jobs or os.cpu_count() or 1
-            return study(plan, out, jobs=jobs, cluster=cluster, progress=progress, command=command)
+            return study(plan, out, progress=progress, command=command, **options)
     except KeyboardInterrupt:
         console.print(f"Stopped. What is finished is in {out}; the same command resumes it.", soft_wrap=True)
         raise typer.Exit(130) from None
@@ -78,14 +97,16 @@ def _print_outcome(console: Console, out: Path, outcome: "Outcome") -> None:
         console.print(note, soft_wrap=True, highlight=False)
     if outcome.results.rows:
         findings = report.publish(out, outcome.results)
-        counts = count_judgements(findings)
         console.print(f"{len(outcome.results.rows)} rows in {out / 'rows.jsonl'}", soft_wrap=True)
-        console.print(
-            f"The paper's claims on these data: {counts}. To see them: shiftprism claims {out}", soft_wrap=True
-        )
+        if findings:  # the paper claims nothing about a user's own data
+            counts = count_judgements(findings)
+            console.print(
+                f"The paper's claims on these data: {counts}. To see them: shiftprism claims {out}", soft_wrap=True
+            )
         console.print(f"The page: {(out / 'report.html').resolve()}", soft_wrap=True)
+    errors = Console(stderr=True)
     for name, error in outcome.failed.items():
-        console.print(f"Failed: {name}: {error}", style="red", soft_wrap=True, highlight=False)
+        errors.print(f"Failed: {name}: {error}", style="red", soft_wrap=True, highlight=False, markup=False)
     if outcome.failed:
-        console.print("The same command tries these again.")
+        errors.print("The same command tries these again.")
         raise typer.Exit(1)

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shiftprism.cli._flags import Device, check_new
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -29,6 +31,8 @@ def calibrate(
     ] = "",
     out: Annotated[Path | None, typer.Option(help="The folder to write to. (RUN/calibrators/METHOD)")] = None,
     root: Annotated[Path | None, typer.Option(help="Where the data are.")] = None,
+    device: Device = "auto",
+    force: Annotated[bool, typer.Option("--force", help="Replace what is in the folder.")] = False,
 ) -> None:
     """Fit a calibrator, save it to a folder, and print accuracy, NLL and ECE before and after."""
     from shiftprism._checks import choice, wrong
@@ -38,33 +42,39 @@ def calibrate(
         got = "neither" if run is None else "both"
         raise wrong("RUN", "given, or --logits in its place,", got, "name a trained model or an .npz file")
     method = choice("method", method or ("alpha-beta" if run is not None else "temperature"), CALIBRATORS)
+    folder = out or (run / "calibrators" / method if run is not None else Path(logits or "").with_suffix("") / method)
+    check_new("out", folder, force)
     if run is not None:
-        outputs, labels, model, source = _predict_run(run, data, split, root)
-        folder = out or run / "calibrators" / method
+        outputs, labels, model, source = _predict_run(run, data, split, root, device)
     else:
         assert logits is not None
         outputs, labels = _read_arrays(logits)
-        model, source, folder = "", str(logits), out or logits.with_suffix("") / method
+        model, source = "", str(logits)
     fitted = CALIBRATORS[method].fit(outputs, labels)
     fitted.save(folder, model)
     _print(f"{method} fitted to {outputs.N} samples of {source}")
-    _print_table(fitted, outputs, labels)
+    held_out = _cross_validate(fitted, outputs, labels)
+    _print_table(fitted, outputs, labels, held_out)
     report = fitted.report
     ended = "converged" if report.converged else "NOT converged"
     _print(f"{ended} after {report.iterations} iterations{'; ' if report.note else ''}{report.note}")
-    _print("Measured on the data of the fit: expect slightly worse numbers on other data of the same kind.", "dim")
+    for warning in _list_warnings(outputs, held_out):
+        _print(f"Warning: {warning}")
     _print(f"Written: {folder.resolve()}")
 
 
-def _predict_run(run: Path, data: str | None, split: str, root: Path | None) -> "tuple[Outputs, Tensor, str, str]":
+def _predict_run(
+    run: Path, data: str | None, split: str, root: Path | None, device: str
+) -> "tuple[Outputs, Tensor, str, str]":
     """Outputs and labels of the data asked for, the model's fingerprint, and words for the data."""
     from shiftprism._checks import choice, wrong
+    from shiftprism._devices import move
     from shiftprism.classifier import Classifier, predict
     from shiftprism.datasets import load
-    from shiftprism.training import read_settings, split_held_out
+    from shiftprism.training import read_run_settings, split_held_out
 
-    classifier = Classifier.load(run)
-    settings = read_settings(run / "config.toml") if (run / "config.toml").exists() else {}
+    classifier = move(Classifier.load(run), device)
+    settings = read_run_settings(run)
     name = data or settings.get("data")
     if name is None:
         raise wrong("data", "given", "a run that does not say what it was trained on", "add --data NAME")
@@ -85,22 +95,17 @@ def _predict_run(run: Path, data: str | None, split: str, root: Path | None) -> 
 
 def _read_arrays(path: Path) -> "tuple[Outputs, Tensor]":
     """The Outputs in an .npz: whatever of raw, norms and features it has beside logits or probabilities."""
-    from zipfile import BadZipFile
-
-    import numpy as np
     import torch
 
     from shiftprism._checks import classes, matrix, vector, wrong
     from shiftprism.calibrators import as_outputs
+    from shiftprism.datasets import read_npz
     from shiftprism.outputs import Outputs
 
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, BadZipFile, EOFError, AttributeError) as error:
-        raise wrong(
-            "logits", "an .npz file of plain arrays", f"{path} ({error})", "write it with numpy.savez"
-        ) from error
+        arrays = read_npz(path)
+    except ValueError as error:
+        raise wrong("logits", "an .npz file of plain arrays", f"{error}", "write it with numpy.savez") from error
     names = {"logits", "probabilities", "labels", "raw", "norms", "features"}
     if "labels" not in arrays or ("logits" in arrays) == ("probabilities" in arrays) or set(arrays) - names:
         got = f"{path} with {', '.join(sorted(arrays)) or 'nothing'}"
@@ -119,7 +124,46 @@ def _read_arrays(path: Path) -> "tuple[Outputs, Tensor]":
     return Outputs(features, norms, similarities, raw, plain.logits).check(), labels
 
 
-def _print_table(fitted: "Calibrator", outputs: "Outputs", labels: "Tensor") -> None:
+_FEW = 500
+"""With fewer samples than this there is a warning: on digits, a fit to 240 helped or harmed by chance."""
+
+
+def _cross_validate(fitted: "Calibrator", outputs: "Outputs", labels: "Tensor") -> dict[str, tuple[float, float]]:
+    """NLL and ECE before and after by cross validation: those of the report, or computed where the fit needed none."""
+    import math
+
+    import torch
+
+    from shiftprism.calibrators import cross_validate
+    from shiftprism.metrics import ece, nll
+
+    report = fitted.report
+    if not math.isnan(report.held_out_nll_after):
+        return {
+            "before": (report.held_out_nll_before, report.held_out_ece_before),
+            "after": (report.held_out_nll_after, report.held_out_ece_after),
+        }
+    logits = {"before": outputs.logits, "after": outputs.logits}
+    if report.kept != "logits":
+        logits["after"] = cross_validate(type(fitted), outputs, labels)
+    probabilities = {name: torch.softmax(each.double(), 1) for name, each in logits.items()}
+    return {name: (nll(p, labels), ece(p, labels)) for name, p in probabilities.items()}
+
+
+def _list_warnings(outputs: "Outputs", held_out: dict[str, tuple[float, float]]) -> list[str]:
+    """What speaks against using this calibrator."""
+    warnings = []
+    if outputs.N < _FEW:
+        warnings.append(f"{outputs.N} samples are few; with {_FEW} or more a gain is easier to tell from chance.")
+    for name, before, after in zip(("NLL", "ECE"), held_out["before"], held_out["after"], strict=True):
+        if after > before:
+            warnings.append(f"on held-out folds the {name} rises from {before:.4f} to {after:.4f}.")
+    return warnings
+
+
+def _print_table(
+    fitted: "Calibrator", outputs: "Outputs", labels: "Tensor", held_out: dict[str, tuple[float, float]]
+) -> None:
     import torch
     from rich.console import Console
     from rich.table import Table
@@ -127,12 +171,17 @@ def _print_table(fitted: "Calibrator", outputs: "Outputs", labels: "Tensor") -> 
     from shiftprism.metrics import accuracy, ece, nll
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="underline")
-    for name in ("", "accuracy", "NLL", "ECE"):
+    for name in ("", "accuracy", "NLL", "ECE", "held-out NLL", "held-out ECE"):
         table.add_column(name, justify="left" if not name else "right")
     sides = {"before": torch.softmax(outputs.logits.double(), 1), "after": fitted.probabilities(outputs)}
     for name, p in sides.items():
-        table.add_row(name, f"{accuracy(p, labels):.2%}", f"{nll(p, labels):.4f}", f"{ece(p, labels):.4f}")
+        numbers = (nll(p, labels), ece(p, labels), *held_out[name])
+        table.add_row(name, f"{accuracy(p, labels):.2%}", *(f"{number:.4f}" for number in numbers))
     Console().print(table)
+    _print(
+        "Held-out: by cross validation, each sample judged by a fit to the others. The rest: the data of the fit.",
+        "dim",
+    )
 
 
 def _print(text: str, style: str = "") -> None:

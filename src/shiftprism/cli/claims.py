@@ -17,15 +17,26 @@ def claims(
     evidence: Annotated[
         bool, typer.Option("--evidence", help="Print every number behind a judgement, not only what decided.")
     ] = False,
+    any_data: Annotated[
+        bool, typer.Option("--any-data", help="Judge on other data than the paper's too, such as your own images.")
+    ] = False,
 ) -> None:
     """Judge each claim of the paper by 95 % intervals over seeds and images.
 
     A claim holds, is contradicted, is not shown, or was not measured.
     """
-    from shiftprism.claims import judge, to_json, to_markdown
-    from shiftprism.rows import Results
+    from shiftprism._errors import wrong
+    from shiftprism.claims import PAPER_DATA, judge, judge_paper_data, to_json, to_markdown
+    from shiftprism.rows import Results, ResultsFolder
 
-    findings = judge(Results.read(results))
+    measured = Results.read(results)
+    # rows that are missing altogether are an error of `judge`, which says so
+    judge_all = any_data or not measured.rows
+    findings = judge(measured) if judge_all else judge_paper_data(measured, ResultsFolder.of(results))
+    if not findings:
+        got = f"rows of {', '.join(dict.fromkeys(row.data for row in measured.rows))}"
+        expected = f"rows of the data that the paper's claims are about ({', '.join(PAPER_DATA)})"
+        raise wrong("RESULTS", expected, got, "judge them all the same with --any-data")
     if form == "json":
         typer.echo(to_json(findings), nl=False)
     elif form == "md":

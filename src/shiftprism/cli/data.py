@@ -38,8 +38,10 @@ def get_(
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    from shiftprism.datasets import get
+    from shiftprism._errors import choice
+    from shiftprism.datasets import DATASETS, get
 
+    choice("name", name, DATASETS)  # before a progress bar is drawn
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -55,12 +57,7 @@ def get_(
                 tasks[file] = bar.add_task(file, total=size)
             bar.update(tasks[file], completed=done)
 
-        try:
-            files = get(name, root, progress)
-        except (ValueError, OSError) as error:
-            bar.stop()
-            _print(str(error), error=True)
-            raise typer.Exit(1) from None
+        files = get(name, root, progress)
     for file in files:
         _print(str(file))
     if not files:
@@ -73,16 +70,15 @@ def check_(
     root: Root = None,
 ) -> None:
     """Read every data set from its files and say whether it is complete. The exit status is 1 if one is not."""
-    from shiftprism._checks import choice
+    from shiftprism._errors import choice, wrong
     from shiftprism.datasets import DATASETS, missing_error, verify
 
     failed = False
+    if root is not None and not root.is_dir():  # no data at all would look like an answer
+        raise wrong("root", "a folder", f"{root}, where there is none", "correct the path")
+    for name in names or ():
+        choice("names", name, DATASETS)
     for name in names or DATASETS:
-        try:
-            choice("name", name, DATASETS)
-        except ValueError as error:
-            _print(str(error), error=True)
-            raise typer.Exit(1) from None
         for finding in verify(name, root):
             if finding.path is None and names:  # only a data set that was asked for by name must be there
                 _print(str(missing_error(name, finding.split, root)), error=True)

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from shiftprism.cli._flags import check_new
+
 
 def report(
     results: Annotated[Path, typer.Argument(help="A folder that `shiftprism benchmark` wrote, or a file of rows.")],
@@ -13,11 +15,20 @@ def report(
         typer.Option(help="The page to write (RESULTS/report.html), or the folder for tables (printed by default)."),
     ] = None,
     kind: Annotated[str, typer.Option("--format", help="html, md, latex or csv.")] = "html",
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            help="Only these rows of the tables: alpha-beta,vanilla/msp,…: names, or several that are in a row."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is at --to.")] = False,
 ) -> None:
     """Write one self-contained page that answers a reader's questions, or every table as Markdown, LaTeX or CSV."""
     from shiftprism._errors import choice, wrong
 
     choice("format", kind, ("html", "md", "latex", "csv"))  # before torch is imported
+    if rows is not None and kind == "html":
+        raise wrong("--rows", "left out for the page", rows, "add --format md, latex or csv")
     if not results.exists():
         raise wrong("RESULTS", "a folder with rows.jsonl", results, "run `shiftprism benchmark` first")
     from shiftprism import report
@@ -27,12 +38,18 @@ def report(
         path = to or (results if results.is_dir() else results.parent) / "report.html"
         if path.is_dir():
             path /= "report.html"
+        if to is not None:  # the page in RESULTS is there to be written again
+            check_new("to", path, force)
         write_text(path, report.make_page(results))
         typer.echo(f"Written: {path.resolve()}")
         return
     tables = report.make_tables(report.read_results(results))
+    if rows is not None:
+        tables = report.choose_rows(tables, [word.strip() for word in rows.split(",")])
     if to is None:
         typer.echo("\n".join(report.FORMATS[kind][0](one) for one in tables.values()), nl=False)
     else:
+        for stem in tables:
+            check_new("to", to / f"{stem}.{report.FORMATS[kind][1]}", force)
         paths = report.write_tables(tables, to, kind)
         typer.echo(f"Written: {len(paths)} tables in {to.resolve()}")

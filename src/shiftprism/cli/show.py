@@ -61,6 +61,8 @@ def show(
         rows = _corruption_rows(data, pick_images(data, 1, first), corrupted, root)
     else:
         rows = _suite_rows(data, shift, images, first, options)
+    if not rows:
+        raise wrong("--first", "less than the number of images of a class", first, "skip fewer images")
     _sheet.write(to, f"{name} ({split})" + (f": {shift}" if shift else ""), rows)
     Console().print(str(to.resolve()), markup=False, highlight=False, soft_wrap=True)
 

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from shiftprism.cli._flags import with_flags
+from shiftprism.cli._flags import Device, with_flags
 from shiftprism.training import PRESETS, Setup, Training, read_settings, resolve
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def _train(
     root: Annotated[Path | None, typer.Option(help="Where the data are.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events too.")] = False,
+    device: Device = "auto",
     **flags: Any,
 ) -> None:
     """Train a classifier by names. Killed at any moment, the same command with --resume ends with the same weights."""
@@ -36,14 +37,14 @@ def _train(
     names = _DEFAULTS | from_file | {name: value for name, value in given.items() if value is not None}
     training = resolve(names.pop("preset"), file, flags)
     out = out or Path("runs") / f"{'-'.join(names.values())}-{training.seed}".replace("/", "_")
-    _run(out, Setup(**names, training=training, root=root), resume, tensorboard)
+    _run(out, Setup(**names, training=training, root=root), resume=resume, tensorboard=tensorboard, device=device)
 
 
-def _run(out: Path, setup: Setup, resume: bool, tensorboard: bool) -> None:
+def _run(out: Path, setup: Setup, *, device: str, **options: bool) -> None:
     """Train behind a progress bar and print the result; of several processes one prints."""
     from shiftprism.training import Processes, run
 
-    processes = Processes()
+    processes = Processes(device)
     console = Console(quiet=not processes.writes)
     console.print(f"Training {setup.backbone} with the {setup.head} head on {setup.data} into {out}", soft_wrap=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
@@ -56,7 +57,7 @@ def _run(out: Path, setup: Setup, resume: bool, tensorboard: bool) -> None:
 
     try:
         with bar:
-            done = run(out, setup, resume=resume, tensorboard=tensorboard, progress=show, processes=processes)
+            done = run(out, setup, progress=show, processes=processes, device=device, **options)
     except KeyboardInterrupt:
         console.print(
             f"Stopped. Finished epochs are in {out}; add --resume to the same command to resume.", soft_wrap=True

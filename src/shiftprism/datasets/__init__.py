@@ -2,9 +2,10 @@
 
 `load(name, split)` gives a `Dataset` of images (N, C, H, W), labels and names; `get` downloads one. `DATASETS` lists
 the names, licences and downloads. `find`, `verify` and `missing_error` say where a data set is, whether its files are
-complete, and what to do if it is missing.
+complete, and what to do if it is missing. `read_npz` reads the plain arrays of any .npz file.
 """
 
+from shiftprism.datasets._arrays import read_npz
 from shiftprism.datasets._catalogue import DATASETS
 from shiftprism.datasets._cifar import CIFAR10_NAMES, CIFAR100_NAMES
 from shiftprism.datasets._dataset import Dataset
@@ -23,6 +24,7 @@ __all__ = [
     "get",
     "load",
     "missing_error",
+    "read_npz",
     "resize",
     "search_folders",
     "verify",

@@ -29,7 +29,7 @@ def load_arrays(path: Path, split: str) -> Dataset:
     Images are uint8 of shape (N, C, H, W), (N, H, W, C) or (N, H, W), with C 1 or 3. Labels are integers from 0.
     Arrays that are not compressed are memory-mapped.
     """
-    arrays = _read_npz(path) if path.suffix == ".npz" else _read_safetensors(path)
+    arrays = read_npz(path) if path.suffix == ".npz" else _read_safetensors(path)
     splits = [part for part in ("train", "test") if _keys(arrays, part)]
     if not splits:
         keys = _keys_without_split(arrays)
@@ -98,7 +98,8 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
     return arrays
 
 
-def _read_npz(path: Path) -> dict[str, Any]:
+def read_npz(path: Path) -> dict[str, Any]:
+    """The arrays of an .npz file by name: tensors, or NumPy arrays of text. No claimed size is trusted or allocated."""
     with open_zip(path) as archive:
         members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
         arrays = {name: _read_member(path, archive, member) for name, member in members.items()}

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from shiftprism._checks import choice, wrong
+from shiftprism._files import check_file
 from shiftprism.datasets._dataset import Dataset
 from shiftprism.datasets._safe import check_member, damage_error, map_npy
 
@@ -55,7 +56,7 @@ def _members(path: Path) -> dict[str, tuple[Path, int, int | None]]:
     members: dict[str, tuple[Path, int, int | None]] = {}
     end = 0
     try:
-        with tarfile.open(path, "r:") as archive:
+        with tarfile.open(check_file(path), "r:") as archive:
             for member in archive:
                 end = member.offset_data + -(-member.size // 512) * 512  # members are padded to 512 bytes
                 check_member(path, member, member.offset)
@@ -84,4 +85,9 @@ def _read_labels(path: Path) -> np.ndarray:
 
 def _read_names(path: Path, count: int) -> tuple[str, ...]:
     listed = path / "names.txt"
-    return tuple(listed.read_text("utf-8").splitlines()) if listed.is_file() else tuple(map(str, range(count)))
+    if not listed.is_file():
+        return tuple(map(str, range(count)))
+    try:
+        return tuple(listed.read_text("utf-8").splitlines())
+    except ValueError as error:
+        raise damage_error(listed, 0, f"it is not text in UTF-8 ({error})") from error

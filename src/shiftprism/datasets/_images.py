@@ -10,7 +10,7 @@ from functools import cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from shiftprism._checks import wrong
 from shiftprism.datasets._safe import Bytes, damage_error
@@ -24,6 +24,10 @@ _BLOCK = 256
 _ORIENTATION = 0x0112  # the EXIF tag that says how the camera was held
 
 Result = TypeVar("Result")
+
+
+class UnreadableImage(ValueError):
+    """A file that may be whole, but is no image of a kind that is read here."""
 
 
 class Picture(NamedTuple):
@@ -79,7 +83,7 @@ def _map_parallel(work: Callable[[Picture], Result], pictures: Sequence[Picture]
 
 def _read_shape(picture: Picture) -> tuple[int, int, bool]:
     """Width, height, and whether it is grey."""
-    return read_image(picture, lambda image: (*_upright_size(image), image.mode in ("1", "L", "I;16")))
+    return read_image(picture, lambda image: (*_upright_size(image), image.mode in ("1", "L", "I;16", "I;16B")))
 
 
 def _upright_size(image: Image.Image) -> tuple[int, int]:
@@ -92,7 +96,7 @@ def _common_size(pictures: Sequence[Picture], sizes: Sequence[tuple[int, int]]) 
         if size != sizes[0]:
             first = f"{sizes[0][0]} × {sizes[0][1]} ({pictures[0].where})"
             got = f"{first} and {size[0]} × {size[1]} ({picture.where})"
-            raise wrong("size", "given for images of different sizes", got, "pass size=32, say, to have them resized")
+            raise wrong("size", "given for images of different sizes", got, "give a side such as 32 to scale them to")
     return sizes[0]
 
 
@@ -106,11 +110,18 @@ def read_image(picture: Picture, use: Callable[[Image.Image], Result]) -> Result
     file = io.BytesIO(content)
     try:
         with Image.open(file, formats=_formats()) as image:
+            if image.mode in ("F", "I"):
+                problem = "its pixels are floats or 32-bit numbers of an unknown range; convert it to 8 or 16 bits"
+                raise UnreadableImage(f"{picture.where} is not read: {problem}.")
             if image.width * image.height <= MOST_PIXELS:
                 return use(image)
             problem = f"it claims {image.width} × {image.height} pixels, a decompression bomb"
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         problem = f"a decompression bomb ({error})"
+    except UnreadableImage:
+        raise
+    except UnidentifiedImageError:
+        raise UnreadableImage(f"{picture.where} is not in an image format we read, or is damaged at byte 0.") from None
     except Exception as error:  # Pillow's decoders raise almost anything on broken files
         raise damage_error(picture.where, file.tell(), f"not a readable image ({error})") from error
     raise damage_error(picture.where, file.tell(), problem)
@@ -136,10 +147,12 @@ def check_png(content: "bytes | bytearray", where: str) -> None:
 def to_pixels(image: Image.Image, side: tuple[int, int] | None, grey: bool) -> Bytes:
     """(C, H, W): the image upright, in RGB or grey, scaled and cropped to fill `side` = (width, height)."""
     image = ImageOps.exif_transpose(image)
-    if image.mode == "I;16":  # 16 bits to 8; Pillow's own conversion would clip
+    if image.mode.startswith("I;16"):  # 16 bits to 8; Pillow's own conversion would clip
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")  # straight to RGB, Pillow warns that the transparency is lost
+    if image.has_transparency_data:  # on white, as a page shows it; Pillow would show what is hidden below
+        white = Image.new("RGBA", image.size, "white")
+        white.alpha_composite(image.convert("RGBA"))
+        image = white
     image = image.convert("L" if grey else "RGB")
     if side is not None and image.size != side:
         image = ImageOps.fit(image, side, Image.Resampling.BICUBIC)

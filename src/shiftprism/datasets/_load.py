@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from shiftprism._checks import choice, wrong
+from shiftprism._files import check_file
 from shiftprism.datasets._arrays import load_arrays
 from shiftprism.datasets._catalogue import DATASETS, Request
 from shiftprism.datasets._corrupted import load_corrupted
@@ -58,6 +59,10 @@ def _read(name: str, split: str, root: "str | Path | None", size: int | None) ->
         return load_arrays(path, split)
     if (path.parent.parent / f"{path.parent.name}.npy").is_file():
         return load_corrupted(path.parent.parent, f"{path.parent.name}/{path.name}", None)
+    if path.is_file():
+        got = f"{name!r}, a file of another kind"
+        raise wrong("name", "a folder of class folders, or a .npz or .safetensors file", got, "convert it to one")
+    check_file(path)
     expected = f"one of {', '.join(DATASETS)}, hf:<owner>/<name>, or a folder, .npz or .safetensors file"
     raise wrong("name", expected, f"{name!r}, and there is nothing at {path.absolute()}", "correct the name")
 

@@ -14,6 +14,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftprism._files import check_file
+
 Bytes = NDArray[np.uint8]
 
 
@@ -30,7 +32,7 @@ def damage_error(file: "Path | str", byte: int, problem: str) -> ValueError:
 
 def map_bytes(path: Path, size: int) -> Bytes:
     """The bytes of a file that must have exactly `size` of them, memory-mapped. Writing to them does not change it."""
-    actual = path.stat().st_size
+    actual = check_file(path).stat().st_size
     if actual != size:
         raise damage_error(path, min(actual, size), f"it has {actual} bytes where there should be {size}")
     # Copy on write rather than read-only: torch accepts the array, and the file stays as it is.
@@ -39,7 +41,7 @@ def map_bytes(path: Path, size: int) -> Bytes:
 
 def read_bytes(path: Path, most: int) -> bytearray:
     """All bytes of a file, which may have at most `most`."""
-    size = path.stat().st_size
+    size = check_file(path).stat().st_size
     if size > most:
         raise damage_error(path, most, f"it has {size} bytes where at most {most} can belong to it")
     return bytearray(path.read_bytes())
@@ -68,7 +70,7 @@ class LimitedStream:
 
 def gunzip(path: Path, size: int) -> Bytes:
     """The bytes in a gzip file, which must be exactly `size`."""
-    with path.open("rb") as raw:
+    with check_file(path).open("rb") as raw:
         try:
             with gzip.open(raw) as stream:
                 # One byte more than expected shows that a file is longer, without unpacking all of a bomb.
@@ -88,7 +90,7 @@ def read_tar(path: Path, wanted: Mapping[str, int], most: int) -> dict[str, byte
     a link, or with a name that leads out of it, is refused as a whole.
     """
     members: dict[str, bytearray] = {}
-    with path.open("rb") as raw:
+    with check_file(path).open("rb") as raw:
         try:
             with gzip.open(raw) as unzipped:
                 # "r|" reads front to back, so that the limit counts every byte, also of members that are skipped.
@@ -109,6 +111,7 @@ def read_tar(path: Path, wanted: Mapping[str, int], most: int) -> dict[str, byte
 
 def open_zip(path: Path) -> zipfile.ZipFile:
     """The zip file, to be closed by the caller; an error if the list of members at its end is damaged."""
+    check_file(path)
     with zip_errors(path, "the list of members at its end", path.stat().st_size):
         return zipfile.ZipFile(path)
 
@@ -127,7 +130,8 @@ def zip_errors(path: Path, what: str, byte: int) -> Iterator[None]:
         RuntimeError,
         struct.error,
     ) as error:
-        raise damage_error(path, byte, f"{what} is damaged ({error or type(error).__name__})") from error
+        reason = getattr(error, "strerror", None) or error or type(error).__name__
+        raise damage_error(path, byte, f"{what} is damaged ({reason})") from error
 
 
 def check_member(path: Path, member: tarfile.TarInfo, byte: int) -> None:
@@ -156,7 +160,7 @@ def _read_member(path: Path, archive: tarfile.TarFile, member: tarfile.TarInfo, 
 
 def map_npy(path: Path, start: int = 0, length: int | None = None) -> NDArray[Any]:
     """The array of a `.npy` file, or of one that lies in an uncompressed archive, memory-mapped, never unpickled."""
-    end = path.stat().st_size if length is None else start + length
+    end = check_file(path).stat().st_size if length is None else start + length
     with path.open("rb") as file:
         file.seek(start)
         shape, fortran, dtype = read_npy_header(path, file)

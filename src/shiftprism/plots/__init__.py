@@ -1,6 +1,6 @@
 """Rows and Outputs in, figures out. `svg` makes one that reads on paper, on a light page and on a dark one."""
 
-from shiftprism.plots._curves import VARIANTS, scale_curves, severity_curves, severity_overview
+from shiftprism.plots._curves import VARIANTS, describe_bands, scale_curves, severity_curves, severity_overview
 from shiftprism.plots._distributions import groups, reliability_diagrams, roc_curves, score_histograms, shift_plane
 from shiftprism.plots._outputs import ModelOutputs, read_model_outputs
 from shiftprism.plots._space import feature_space, pixel_counts, pixel_histograms
@@ -12,6 +12,7 @@ __all__ = [
     "VARIANTS",
     "ModelOutputs",
     "alone",
+    "describe_bands",
     "feature_space",
     "groups",
     "inline",

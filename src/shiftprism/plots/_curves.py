@@ -21,13 +21,13 @@ _SCALES = {"alpha": "α", "beta": "β", "norm": "|f|"}
 def severity_curves(rows: Sequence[Row], shifts: Sequence[str], models: Sequence[str] = ()) -> Figure:
     """Figs. 3 and 4: AUROC against severity, a line of panels a shift: g and h of each model, then U of all of them.
 
-    Bands are ± one standard deviation over seeds, over resampled images where there is one seed. `models` are the four
-    variants by default, those of them that the rows have, else all.
+    Bands are ± one standard deviation, and `describe_bands` says of what. `models` are the four variants by default,
+    those of them that the rows have, else all.
     """
     found = _Series(rows, "auroc")
     models = list(models) or found.models()
     with mpl.rc_context(STYLE):
-        figure, axes = grid(len(shifts), len(models) + 1, height=2.2, width=2.2)
+        figure, axes = grid(len(shifts), len(models) + 1, height=2.2)
         for line, shift in enumerate(shifts):
             for column, model in enumerate(models):
                 for number, score in enumerate(("g", "h")):
@@ -36,9 +36,9 @@ def severity_curves(rows: Sequence[Row], shifts: Sequence[str], models: Sequence
             for number, model in enumerate(models):
                 _curve(axes[line][-1], found.of(model, shift, "u"), f"U, {symbol(model)}", number + 2)
             axes[line][-1].set_title(f"U: {symbol(shift)}", fontsize=9)
-            _same_height(axes[line])
             for column, axis in enumerate(axes[line]):
                 label(axis, "severity" if line == len(shifts) - 1 else "", "" if column else "AUROC")
+        _same_height([axis for line in axes for axis in line])
         legend(figure, *axes[0], columns=6)
     return figure
 
@@ -54,7 +54,7 @@ def severity_overview(rows: Sequence[Row], score: str = "u", models: Sequence[st
         )
     columns = min(4 if len(names) % 4 == 0 else 5, len(names))
     with mpl.rc_context(STYLE):
-        figure, axes = grid(-(-len(names) // columns), columns, height=1.7, width=2.2)
+        figure, axes = grid(-(-len(names) // columns), columns, height=1.7)
         flat = [axis for line in axes for axis in line]
         for place, (axis, shift) in enumerate(zip(flat, names, strict=False)):
             for number, model in enumerate(models):
@@ -82,7 +82,7 @@ def scale_curves(rows: Sequence[Row], model: str = "alpha-beta", shifts: Sequenc
     if not scales:
         raise wrong("rows", f"medians of α, β or |f| of {model}", "none", "benchmark a model with such a head")
     with mpl.rc_context(STYLE):
-        figure, axes = grid(1, len(scales), height=2.8, width=3.4)
+        figure, axes = grid(1, len(scales), height=2.8)
         for axis, scale in zip(axes[0], scales, strict=True):
             clean = found.at(model, "clean", 0, scale)
             for number, shift in enumerate(ladders):
@@ -100,6 +100,29 @@ def scale_curves(rows: Sequence[Row], model: str = "alpha-beta", shifts: Sequenc
             label(axis, "severity, as a share of the largest", "")
         legend(figure, axes[0][0], columns=4)
     return figure
+
+
+def describe_bands(rows: Sequence[Row], metric: str = "auroc", models: Sequence[str] = ()) -> str:
+    """What the bands of these curves show, as a sentence: deviations over seeds, or over images if there is one seed.
+
+    `models` are those of `severity_curves` by default.
+    """
+    series = _Series(rows, metric)
+    seeds: dict[str, set[int]] = {model: set() for model in models or series.models()}
+    for (model, _, severity, _), points in series.points.items():
+        if severity and model in seeds:
+            seeds[model].add(len(points))
+    single = [symbol(model) for model, counts in seeds.items() if counts == {1}]
+    several = sorted({count for counts in seeds.values() for count in counts if count > 1})
+    over_seeds = (
+        f"over {several[0]} to {several[-1]} seeds" if len(several) > 1 else f"over {(several or [0])[0]} seeds"
+    )
+    over_images = "over resampled images, because there is one seed: another training run may lie outside"
+    if not several:
+        return f"Bands: ± one standard deviation {over_images}."
+    if not single:
+        return f"Bands: ± one standard deviation {over_seeds}."
+    return f"Bands: ± one standard deviation {over_seeds}; of {', '.join(single)} {over_images}."
 
 
 class _Series:
@@ -153,9 +176,8 @@ def _band(axis: Axes, points: dict[float, tuple[float, float]], name: str, numbe
 
 
 def _same_height(axes: Sequence[Axes]) -> None:
-    """The same AUROCs on all panels, up to 1 at most, and a line where a score tells nothing."""
-    limits = [axis.get_ylim() for axis in axes]
-    low, high = min(0.49, *(bounds[0] for bounds in limits)), max(0.6, *(bounds[1] for bounds in limits))
+    """The same AUROCs on all panels, up to 1 so that figures compare too, and a line where a score tells nothing."""
+    low = min(0.49, *(axis.get_ylim()[0] for axis in axes))
     for axis in axes:
         axis.axhline(0.5, color=INK, lw=0.6, ls=":")
-        axis.set_ylim(max(low, -0.02), min(high, 1.02))
+        axis.set_ylim(max(low, -0.02), 1.02)

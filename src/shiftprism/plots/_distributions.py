@@ -16,9 +16,23 @@ from shiftprism import metrics
 from shiftprism._checks import Floats
 from shiftprism.outputs import Outputs
 from shiftprism.plots._outputs import ModelOutputs
-from shiftprism.plots._style import COLOURS, INK, LINES, MARKERS, STYLE, colour, grid, label, legend, symbol
+from shiftprism.plots._style import (
+    COLOURS,
+    INK,
+    LINES,
+    MARKERS,
+    STYLE,
+    colour,
+    grid,
+    label,
+    legend,
+    share_range,
+    symbol,
+)
 from shiftprism.scores import SCORES
 
+DOTS = 0.7
+"""The opacity of a dot: it shows on the dark page too, and many dots still show how dense they lie."""
 _PREFERRED = ("motion_blur", "gaussian_noise", "contrast", "shot_noise", "zoom_blur")
 
 
@@ -47,7 +61,7 @@ def reliability_diagrams(
 ) -> Figure:
     """Accuracy against confidence on clean data and on all covariate shifts together, before and after calibration."""
     with mpl.rc_context(STYLE):
-        figure, axes = grid(len(models), 2, height=3.0)
+        figure, axes = grid(len(models), 2, height=4.0)
         for line, one in enumerate(models):
             kept = [(outputs, labels) for condition, outputs, labels in one.shifted if condition.kind == "covariate"]
             sets = {"clean": [(one.clean, one.labels)], "corrupted": kept}
@@ -63,7 +77,8 @@ def reliability_diagrams(
                         logits[symbol(method)] = torch.cat([fitted(outputs) for outputs, _ in parts])
                 axis.plot([0, 1], [0, 1], color=INK, lw=0.8, ls=":")
                 for number, (method, values) in enumerate(logits.items()):
-                    _reliability(axis, torch.softmax(values.double(), 1), labels, method, number, bins)
+                    word = "ECE" if name == "clean" else "pooled ECE"  # the table has the mean over conditions
+                    _reliability(axis, torch.softmax(values.double(), 1), labels, (method, word), number, bins)
                 axis.set(title=f"{symbol(one.model)}: {name}", xlim=(0, 1), ylim=(0, 1))
                 axis.legend(fontsize=8, loc="upper left")
                 label(axis, "confidence" if line == len(models) - 1 else "", "accuracy" if column == 0 else "")
@@ -74,7 +89,7 @@ def roc_curves(models: Sequence[ModelOutputs], scores: Sequence[str] = ("g", "h"
     """ID images kept against OOD images let through, a panel for each model and set, with each score's AUROC."""
     with mpl.rc_context(STYLE):
         columns = [name for name in groups(models[0]) if name != "clean"]
-        figure, axes = grid(len(models), len(columns), height=2.5, width=2.4)
+        figure, axes = grid(len(models), len(columns), height=2.5)
         for line, one in enumerate(models):
             sets = groups(one)
             for column, name in enumerate(columns):
@@ -108,6 +123,9 @@ def score_histograms(models: Sequence[ModelOutputs], scores: Sequence[str] = ("g
                     axis.stairs(share, edges, alpha=1 if number else 0.35, **style)
                 axis.set(title=f"{symbol(one.model)}: {symbol(score)}", yticks=[])
                 label(axis, symbol(score) if line == len(models) - 1 else "", "" if column else "share of images")
+        for panels in zip(*axes, strict=True):  # g, h and U have a unit each
+            share_range([panels], "x")
+        share_range(axes, "y")
         legend(figure, axes[0][0])
     return figure
 
@@ -115,7 +133,7 @@ def score_histograms(models: Sequence[ModelOutputs], scores: Sequence[str] = ("g
 def shift_plane(models: Sequence[ModelOutputs], most: int = 150) -> Figure:
     """g against h as percentiles of the clean data: covariate shift moves left, concept shift moves down."""
     with mpl.rc_context(STYLE):
-        figure, axes = grid(1, len(models), height=4.0, width=4.2)
+        figure, axes = grid(1, len(models), height=4.4)
         for column, one in enumerate(models):
             axis = axes[0][column]
             reference = {score: SCORES[score](one.clean).numpy() for score in ("g", "h")}
@@ -123,7 +141,7 @@ def shift_plane(models: Sequence[ModelOutputs], most: int = 150) -> Figure:
                 x, y = (_percentile(reference[score], SCORES[score](outputs)) for score in ("g", "h"))
                 few = np.linspace(0, outputs.N - 1, min(most, outputs.N)).astype(int)
                 style: dict[str, Any] = {"color": colour(number), "marker": MARKERS[number % len(MARKERS)]}
-                axis.scatter(x[few], y[few], s=5, alpha=0.35, lw=0, **style)
+                axis.scatter(x[few], y[few], s=8, alpha=DOTS, lw=0, **style)
                 middle, spread = [np.median(v) for v in (x, y)], [_middle_half(v) for v in (x, y)]
                 style |= {"ms": 9, "mec": INK, "ls": "", "elinewidth": 1.2, "zorder": 4, "label": name}
                 axis.errorbar(middle[0], middle[1], xerr=spread[0], yerr=spread[1], **style)
@@ -143,7 +161,9 @@ def _roc(axis: Axes, inside: Tensor, outside: Tensor, score: str, number: int) -
     axis.plot(np.r_[0.0, x], np.r_[0.0, np.interp(x, false, true)], lw=1.2, label=text, **style)
 
 
-def _reliability(axis: Axes, probabilities: Tensor, labels: Tensor, method: str, number: int, bins: int) -> None:
+def _reliability(
+    axis: Axes, probabilities: Tensor, labels: Tensor, names: tuple[str, str], number: int, bins: int
+) -> None:
     """Accuracy against confidence with Wilson's intervals, and along the foot how many images each bin holds."""
     found = metrics.reliability(probabilities, labels, bins)
     filled = found.count >= 5  # fewer say nothing about an accuracy
@@ -151,7 +171,7 @@ def _reliability(axis: Axes, probabilities: Tensor, labels: Tensor, method: str,
     low, high = (bound[filled] for bound in found.intervals())
     style: dict[str, Any] = {"color": COLOURS[number], "marker": MARKERS[number], "ms": 4, "elinewidth": 0.8}
     spread = np.abs(np.stack([y - low, high - y]))
-    axis.errorbar(x, y, yerr=spread, lw=1, alpha=0.85, label=f"{method}, ECE {found.ece:.1%}", **style)
+    axis.errorbar(x, y, yerr=spread, lw=1, alpha=0.85, label=f"{names[0]}, {names[1]} {found.ece:.1%}", **style)
     axis.stairs(0.2 * found.count / found.count.sum(), found.edges, color=COLOURS[number], lw=0.8, alpha=0.7)
 
 

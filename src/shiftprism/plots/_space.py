@@ -10,7 +10,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import ArrayLike, NDArray
 
 from shiftprism._checks import Floats, array_of, classes, matrix, wrong
-from shiftprism.plots._style import COLOURS, INK, LINES, MARKERS, STYLE, grid, label, legend
+from shiftprism.plots._style import COLOURS, INK, LINES, MARKERS, STYLE, WIDTH, grid, label, legend, share_range
 
 _VIEWS = ((22, -60), (22, 30))
 _CHANNELS = {1: ("grey",), 3: ("red", "green", "blue")}
@@ -32,7 +32,7 @@ def feature_space(
     clean, noised = _three("clean_features", clean_features), _three("noised_features", noised_features)
     numbers = classes("labels", labels, len(clean), len(names))
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(9, 4.6), layout=ConstrainedLayoutEngine())
+        figure = Figure(figsize=(WIDTH, 4.8), layout=ConstrainedLayoutEngine())
         for place, (up, around) in enumerate(_VIEWS):
             axis: Any = figure.add_subplot(1, 2, place + 1, projection="3d")  # its methods carry no types
             for number, name in enumerate(names):
@@ -71,8 +71,9 @@ def pixel_histograms(images: Mapping[str, ArrayLike], bins: int = 64) -> Figure:
                 share = each[column].reshape(bins, -1).sum(1) / each[column].sum()
                 style: dict[str, Any] = {"color": COLOURS[number % 7], "ls": LINES[number % 4], "lw": 1.4}
                 axis.stairs(share, edges, baseline=None, label=name, **style)
-            axis.set(title=channels[column], yticks=[], xticks=(0, 64, 128, 192, 255), ylim=(0, None))
+            axis.set(title=channels[column], yticks=[], xticks=(0, 64, 128, 192, 255))
             label(axis, "pixel value", "" if column else "share of pixels")
+        share_range(axes, "y")
         legend(figure, axes[0][0])
     return figure
 

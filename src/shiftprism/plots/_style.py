@@ -2,7 +2,8 @@
 
 import io
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -17,6 +18,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#C2A300", "#CC79A7", "#56B4E9", "#A
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", ":", "-.")
 GREY = "#7F7F7F"
+WIDTH = 9.6
+"""Inches. The page is a little wider, so that letters of ten points become as large as its text."""
 INK = "#010203"  # stands for the page's own text colour, which `svg` puts in its place
 STYLE: dict[Any, Any] = {  # matplotlib types its 300 keys one by one
     "svg.fonttype": "none",
@@ -69,11 +72,20 @@ def inline(file: str) -> str:
     return file.replace(_ALONE, "", 1).strip()
 
 
-def grid(lines: int, columns: int, height: float = 2.3, width: float = 3.0) -> tuple[Figure, list[list[Axes]]]:
-    """Panels whose titles do not touch the axis above them."""
+def grid(lines: int, columns: int, height: float = 2.3) -> tuple[Figure, list[list[Axes]]]:
+    """Panels whose titles do not touch the axis above them. They share the width of the page, however many they are."""
     layout = ConstrainedLayoutEngine(h_pad=0.08)
-    figure = Figure(figsize=(width * columns, height * lines + 0.4), layout=layout)
+    figure = Figure(figsize=(WIDTH, height * lines + 0.4), layout=layout)
     return figure, [list(line) for line in figure.subplots(lines, columns, squeeze=False)]
+
+
+def share_range(axes: Sequence[Sequence[Axes]], side: Literal["x", "y"]) -> None:
+    """Give all panels one range, the widest, so that heights and places can be compared between them."""
+    panels = [axis for line in axes for axis in line]
+    limits = [axis.get_xlim() if side == "x" else axis.get_ylim() for axis in panels]
+    low, high = min(pair[0] for pair in limits), max(pair[1] for pair in limits)
+    for axis in panels:
+        axis.set(**{f"{side}lim": (low, high)})
 
 
 def label(axis: Axes, x: str, y: str) -> None:

@@ -2,13 +2,14 @@
 
 from shiftprism.report._publish import FORMATS, make_page, publish, read_results, write_tables
 from shiftprism.report._short import judgement_counts, short_tables, standing
-from shiftprism.report._table import Cell, Table, to_csv, to_latex, to_markdown
+from shiftprism.report._table import Cell, Table, choose_rows, to_csv, to_latex, to_markdown
 from shiftprism.report._tables import find_best, make_tables
 
 __all__ = [
     "FORMATS",
     "Cell",
     "Table",
+    "choose_rows",
     "find_best",
     "judgement_counts",
     "make_page",

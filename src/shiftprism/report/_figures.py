@@ -39,26 +39,28 @@ def list_drawings(folder: ResultsFolder, results: Results) -> list[Drawing]:
     return drawings
 
 
-_BANDS = "Bands: one standard deviation over seeds, over resampled images where there is one seed."
-
-
 def _drawings_of_rows(data: str, rows: Sequence[Row]) -> list[Drawing]:
     ladders = _ladders(rows, "auroc")
+    bands = plots.describe_bands(rows)
     drawings = []
     if ladders:
-        text = f"U, the combined score, on every corruption and ladder; up is better, ½ is chance. {_BANDS}"
+        text = f"AUROC of U, the combined score, on every corruption and ladder; up is better, ½ is chance. {bands}"
         draw = partial(plots.severity_overview, rows)
         drawings.append(
             Drawing(file_stem(data, "overview"), "detect", f"Every ladder at a glance ({data})", text, draw)
         )
     for number, shift in enumerate([name for name in LADDERS if name in ladders] or ladders[:4]):
-        title = f"g, h and U against the severity of {plots.symbol(shift)} ({data})"
-        text = f"Left: the covariate score g and the concept score h of each model. Right: U, both combined. {_BANDS}"
+        title = f"AUROC of g, h and U against the severity of {plots.symbol(shift)} ({data})"
+        text = (
+            "AUROC of the covariate score g and the concept score h of each model; last, of U, which combines both. "
+            f"The AUROC of a good score rises with severity. {bands}"
+        )
         curves = partial(plots.severity_curves, rows, [shift])
-        drawings.append(Drawing(file_stem(data, "severity", shift), "shift", title, "" if number else text, curves))
+        drawings.append(Drawing(file_stem(data, "severity", shift), "shift", title, bands if number else text, curves))
     if any(row.metric == "median" and row.model == "alpha-beta" for row in rows):
         title = f"α, β and |f| against shift ({data}, α-β model)"
-        text = f"The median over the images of each set; marks at the right are data sets without a scale. {_BANDS}"
+        bands = plots.describe_bands(rows, "median", ["alpha-beta"])
+        text = f"The median over the images of each set; marks at the right are data sets without a scale. {bands}"
         few = [name for name in (*LADDERS, "gaussian_noise", "contrast") if name in _ladders(rows, "median")]
         scales = partial(plots.scale_curves, rows, "alpha-beta", few)
         drawings.append(Drawing(file_stem(data, "scales"), "shift", title, text, scales))
@@ -113,7 +115,8 @@ def _drawings_of_outputs(folder: ResultsFolder, data: str, rows: Sequence[Row]) 
             "trust",
             f"Is a confidence of 80 % right 80 % of the time? ({data})",
             "On the dotted line it is; below it the model is over-confident. Bars are 95 % intervals; the steps at the "
-            f"foot count the images. {one}",
+            "foot count the images. The pooled ECE is that of all corrupted images together; the table has another "
+            f"number, the mean of the ECEs at each corruption and severity. {one}",
             lambda: plots.reliability_diagrams(outputs()),
         ),
     ]

@@ -55,10 +55,9 @@ def figure(title: str, text: str, drawing: str, heading: bool = True) -> str:
     above = f"<h3>{escape(title)}</h3>\n" if heading else ""
     caption = f"<p>{escape(text)}</p>\n" if text else ""
     wide = re.search(r'style="max-width:([\d.]+)pt"', drawing)
-    least = (
-        f' style="--least:{0.6 * float(wide[1]):.0f}pt"' if wide else ""
-    )  # letters shrink to six points, then it scrolls
-    return f'{above}{caption}<figure role="img" aria-label="{escape(title)}"{least}>{drawing}</figure>'
+    # letters shrink to six points, then it scrolls; on a wide page they grow to fourteen
+    sizes = f' style="--least:{0.6 * float(wide[1]):.0f}pt;--most:{1.4 * float(wide[1]):.0f}pt"' if wide else ""
+    return f'{above}{caption}<figure role="img" aria-label="{escape(title)}"{sizes}>{drawing}</figure>'
 
 
 def table(one: Table, heading: bool = True) -> str:

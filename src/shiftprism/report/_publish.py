@@ -34,6 +34,7 @@ class _Content(NamedTuple):
 def publish(folder: str | Path, results: Results | None = None, *, page: bool = True, lead: str = "") -> list[Finding]:
     """Write tables/, figures/, claims.json and, as a `page`, report.html of a RESULTS folder; return the findings.
 
+    The paper's claims are judged on the paper's data; there are no findings, and no such section, for other data.
     `results` are the folder's own where they are in memory already. `lead` is HTML, the first sentences of the page.
     Figures of single images need the stored outputs of the models. Where these are not stored, as in published results,
     the figures already in figures/ stay as they are.
@@ -76,7 +77,8 @@ def _gather_content(path: str | Path, results: Results | None = None) -> _Conten
     results = results or read_results(path)
     folder = ResultsFolder.of(path)
     figures = _draw_figures(folder, list_drawings(folder, results))
-    return _Content(folder, results, make_tables(results), claims.judge(results), figures)
+    findings = claims.judge_paper_data(results, folder)
+    return _Content(folder, results, make_tables(results), findings, figures)
 
 
 def _draw_figures(folder: ResultsFolder, drawings: Sequence[Drawing]) -> dict[Drawing, str]:
@@ -109,12 +111,15 @@ def _make_page(content: _Content, lead: str = "") -> str:
     def foldings(section: Section) -> list[str]:
         return [html.fold(table.title, html.table(table, heading=False)) for table in tables(section)]
 
+    # the paper says nothing about a reader's own data
+    claimed = [_CLAIMS, html.list_findings(content.findings)] if content.findings else []
+    compared = [_compare_with_paper(content.tables.values())] if content.findings else []
     answers = {
-        "What holds?": [_CLAIMS, html.list_findings(content.findings)],
+        "What holds?": claimed,
         "Does it detect?": [*map(html.table, tables("detect")), *figures("detect"), *foldings("all scores")],
         "Which shift is it?": [*figures("shift"), *foldings("shift")],
         "Can I trust the confidence?": [*map(html.table, tables("trust")), *figures("trust")],
-        "What did the paper say?": [_compare_with_paper(content.tables.values()), *figures("paper")],
+        "What did the paper say?": [*compared, *figures("paper")],
         "How was this made?": [_describe_source(content.results.rows, " && ".join(content.folder.commands()))],
     }
     sections = [html.Section(title, "\n".join(parts)) for title, parts in answers.items() if any(parts)]
@@ -123,8 +128,8 @@ def _make_page(content: _Content, lead: str = "") -> str:
     models = len({row.model for row in rows if row.metric in ("auroc", "accuracy")})
     lead = lead or (
         f"{models} kinds of classifiers of <b>{escape(data)}</b> meet images of another style (<b>covariate "
-        "shift</b>), of classes they never saw (<b>concept shift</b>), and of both. First comes what that says about "
-        "the paper's claims."
+        "shift</b>), of classes they never saw (<b>concept shift</b>), and of both."
+        + (" First comes what that says about the paper's claims." if content.findings else "")
     )
     return html.page(f"ShiftPrism on {data}", lead, sections)
 

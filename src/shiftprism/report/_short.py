@@ -32,6 +32,8 @@ _CALIBRATED = {
     *(("gsd", "exponential-map"), ("ensemble", "none"), ("sngp", "none"), ("duq", "none")),
 }
 
+_CALIBRATION = "Lower ECE (15 bins) and NLL are better; corrupted: the mean over corruptions and severities"
+
 
 def short_tables(results: Results) -> dict[str, Table]:
     """The short detection and calibration table of each ID data set, by a name fit for a file."""
@@ -41,7 +43,7 @@ def short_tables(results: Results) -> dict[str, Table]:
             continue
         tables[f"{measured.data}-short-detection"] = _short_detection(measured)
         tables[f"{measured.data}-short-calibration"] = _short_calibration(measured)
-    return {name: table for name, table in tables.items() if table is not None}
+    return {name: table._replace(stem=name) for name, table in tables.items() if table is not None}
 
 
 def _short_detection(measured: Measured) -> Table | None:
@@ -55,15 +57,15 @@ def _short_detection(measured: Measured) -> Table | None:
         return None
     short = _without_paper(table, "AUROC in %, in-distribution positive")
     note = (
-        f"{short.note} Shown are the pairs of the paper's Table 1, ours, the {_BEST} best of all pairs and the best of "
-        "each set. Rank: of the mean, among all pairs of a model and a score."
+        f"{short.note} Shown are the pairs of the paper's Table 1, ours, the {_BEST} highest means of all pairs and "
+        "the highest AUROC of each set. Rank: of the mean, among all pairs of a model and a score."
     )
     return short._replace(body=[_add_rank(line, ranking) for line in short.body], note=note, head=[*short.head, "rank"])
 
 
 def _short_calibration(measured: Measured) -> Table | None:
     table = calibration_table(measured, _CALIBRATED)
-    return None if table is None else _without_paper(table, "Lower ECE (15 bins) and NLL are better")
+    return None if table is None else _without_paper(table, _CALIBRATION)
 
 
 def _without_paper(table: Table, first: str) -> Table:
@@ -97,7 +99,8 @@ def standing(results: Results, data: str) -> str:
         lines.append(_list_better(ranking, OURS, f"{data}, AUROC on {display_name(one)}", "U of α-β", most=5))
     for shift in ("clean", "corrupted"):
         ranking, ours = rank_calibrators(measured, shift), ("alpha-beta", "alpha-beta")
-        lines.append(_list_better(ranking, ours, f"{data}, ECE, {shift}", "α-β calibrated by α-β", most=5))
+        what = f"{data}, {'mean ECE' if shift == 'corrupted' else 'ECE'}, {shift}"
+        lines.append(_list_better(ranking, ours, what, "α-β calibrated by α-β", most=5))
     return "".join(f"- {line}\n" for line in lines if line)
 
 

@@ -4,7 +4,10 @@ import csv
 import io
 import math
 import re
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
+
+from shiftprism._errors import wrong
 
 NONE = "–"
 """The text of a cell where nothing was measured."""
@@ -46,11 +49,40 @@ class Table(NamedTuple):
     group: int = 1
     """A new group of rows begins where one of the first `group` columns changes."""
     section: Section = "detect"
+    stem: str = ""
+    """The name of its file, and its label in LaTeX."""
 
     def new_group(self, row: int) -> bool:
         """Whether a line is drawn above this row."""
         names = [[cell.text for cell in line[: self.group]] for line in self.body[max(row - 1, 0) : row + 1]]
         return row > 0 and names[0] != names[1]
+
+
+def choose_rows(tables: Mapping[str, Table], words: Sequence[str]) -> dict[str, Table]:
+    """The tables with the chosen rows alone. A word is a name in the row, or several joined by "/" that are all in it.
+
+    >>> table = Table("A", "B.", ["model", "score", "n"], [label_cells("vanilla", score, "1") for score in "gh"], 2)
+    >>> [[cell.text for cell in line] for line in choose_rows({"a": table}, ["vanilla/h"])["a"].body]
+    [['vanilla', 'h', '1']]
+    """
+    wanted = {word: set(word.split("/")) for word in words}
+    found: set[str] = set()
+    chosen = {}
+    for stem, table in tables.items():
+        body = []
+        for line in table.body:
+            names = {cell.text for cell in line[: table.labels]}
+            matches = {word for word, parts in wanted.items() if parts <= names}
+            found |= matches
+            body += [line] if matches else []
+        if body:
+            chosen[stem] = table._replace(body=body, note=f"{table.note} Some rows of more, with the bold of all.")
+    if missing := [word for word in words if word not in found]:
+        lines = [(line, table.labels) for table in tables.values() for line in table.body]
+        there = dict.fromkeys(cell.text for line, labels in lines for cell in line[:labels] if not cell.text.isdigit())
+        advice = f"there are {', '.join(there)}"
+        raise wrong("rows", "models, scores or calibrators of the tables", ", ".join(missing), advice)
+    return chosen
 
 
 def label_cells(*texts: str) -> list[Cell]:
@@ -78,17 +110,21 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """A `table*` that needs the package booktabs (and xcolor, for the paper's numbers in grey)."""
+    r"""A `table*` for the packages booktabs, graphicx and xcolor (the paper's numbers are grey).
+
+    Its title is the short caption too, for a list of tables, and `\ref{tab:STEM}` refers to it by the name of its file.
+    """
     columns = "l" * table.labels + "r" * (len(table.head) - table.labels)
     lines = [" & ".join(map(_tex, table.head)) + r" \\", r"\midrule"]
     for number, line in enumerate(table.body):
         lines += [r"\midrule"] if table.new_group(number) else []
         lines.append(" & ".join(map(_tex_cell, line)) + r" \\")
-    body = "\n".join(lines)
+    body, title = "\n".join(lines), _tex(table.title)
+    label = f"\\label{{tab:{table.stem}}}\n" if table.stem else ""
     return (
         "\\begin{table*}\n\\centering\n\\resizebox{\\linewidth}{!}{%\n"
         f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}}}\n"
-        f"\\caption{{\\textbf{{{_tex(table.title)}}} {_tex(table.note)}}}\n\\end{{table*}}\n"
+        f"\\caption[{{{title}}}]{{\\textbf{{{title}}} {_tex(table.note)}}}\n{label}\\end{{table*}}\n"
     )
 
 

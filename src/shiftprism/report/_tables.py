@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from shiftprism.claims import PAPER, paper_value
 from shiftprism.report._table import NONE, Cell, Table, label_cells
-from shiftprism.rows import Effect, Key, Measured, Results, Summary, display_name, file_stem
+from shiftprism.rows import Effect, Key, Measured, Results, Summary, display_name, file_stem, is_own_score
 
 MODELS = (
     *("vanilla", "duq", "sngp", "ddu", "odin", "hyper-free", "inner", "euclidean", "gsd", "ensemble"),
@@ -19,6 +19,9 @@ BOLD = (
     "interval of the difference, a paired bootstrap over seeds and images, excludes 0; for a model with one seed it is "
     "over images alone). Nothing is bold where that would be more than half of the rivals of the best."
 )
+BEST_AUROC = 0.55
+"""Below it no score is called the best, because 50 % is chance."""
+BOLD_AUROC = f"{BOLD} Nor where the highest AUROC is below {100 * BEST_AUROC:.0f} %."
 CHOSEN_ON = ("motion_blur", "shot_noise", "gaussian_noise", "contrast")
 """The corruptions on which `tools/scores_trial.py` chose our own scores."""
 _NOT_CHOSEN_ON = " over the corruptions on which none of them was chosen"
@@ -67,7 +70,7 @@ def make_tables(results: Results) -> dict[str, Table]:
         for kind in ("concept", "covariate"):
             for shift in _paper_first(measured.shifts(kind, ladder=True)):
                 tables[f"{stem}-ladder-{file_stem(shift)}"] = ladder_table(measured, shift)
-    return {name: table for name, table in tables.items() if table is not None}
+    return {name: table._replace(stem=name) for name, table in tables.items() if table is not None}
 
 
 def detection_table(
@@ -76,7 +79,7 @@ def detection_table(
     """Table 1 of the paper and g, h and U of each head, with the mean over the sets; or all, or `only` some pairs."""
     sets = whole_sets(measured, metric)
     ours = {(key[0], key[3]) for key in measured.index}
-    wanted = only or (ours if everything else _TABLE_1)
+    wanted = {*(only or (ours if everything else _TABLE_1)), *(pair for pair in ours if is_own_score(pair[1]))}
     pairs = [pair for pair in _list_pairs(measured, sets, metric) if pair in wanted]
     if not pairs:
         return None
@@ -85,12 +88,13 @@ def detection_table(
     if len(sets) > 1:
         columns.append([_average_sets(measured, pair, sets, metric) for pair in pairs])
         head.append(f"mean of {len(sets)}")
-    shown = [_mark_best(column) for column in columns]
+    shown = [_mark_best(column, metric) for column in columns]
     if everything:  # the paper's numbers are in the short table
         shown = [[cell._replace(paper="", paper_mean=math.nan) for cell in column] for column in shown]
     body = [[*label_cells(*pair), *(column[i] for column in shown)] for i, pair in enumerate(pairs)]
     word = {"auroc": "AUROC", "tnr_at_tpr95": "TNR@TPR95"}[metric]
-    note = f"{word} in %, in-distribution positive, mean ± standard deviation over seeds. {BOLD}{_explain_paper(body)}"
+    bold = BOLD_AUROC if metric == "auroc" else BOLD
+    note = f"{word} in %, in-distribution positive, mean ± standard deviation over seeds. {bold}{_explain_paper(body)}"
     title = f"{measured.title}: {word}, near and far" + (", every score" if everything else "")
     return Table(title, note, head, body, 2, section="all scores" if everything else "detect")
 
@@ -105,13 +109,15 @@ def calibration_table(measured: Measured, only: Collection[Pair] = ()) -> Table 
         for shift in ("clean", "corrupted"):
             column = [_read_number(measured, pair, (shift, 0, metric), form) for pair in pairs]
             if any(cell.text != NONE or cell.paper for cell, _ in column):
-                shown.append(_mark_best([(cell, effect * sign if effect else None) for cell, effect in column]))
-                head.append(f"{word}, {shift}")
+                shown.append(_mark_best([(cell, effect * sign if effect else None) for cell, effect in column], metric))
+                # the mean of ECEs is not the ECE of all images together, which the reliability figure shows
+                head.append("mean ECE, corrupted" if (metric, shift) == ("ece", "corrupted") else f"{word}, {shift}")
     labels = [label_cells(model, "uncalibrated" if c == "none" else c) for model, c in pairs]
     body = [line + [column[i] for column in shown] for i, line in enumerate(labels)]
     note = (
         "Mean ± standard deviation over seeds; higher accuracy, lower ECE (15 bins) and lower NLL are better. "
-        f"Corrupted: the mean over all corruptions and severities. {BOLD}{_explain_paper(body)}"
+        "Corrupted: the mean of the values at each corruption and severity. (The reliability figure shows another ECE, "
+        f"that of all corrupted images pooled.) {BOLD}{_explain_paper(body)}"
     )
     if any(cell.paper for line in body for cell in line):
         note += " The authors' public code computes ECE differently, so do not expect their values here."
@@ -126,10 +132,10 @@ def ladder_table(measured: Measured, shift: str) -> Table | None:
         m for m in ("auroc", "tnr_at_tpr95") if any(k[1] == shift and k[2] and k[4] == m for k in measured.index)
     ]
     pairs = _list_pairs(measured, (shift,), "auroc", steps)
-    for score in ("g", "h", "u"):
-        models = [model for model, own in pairs if own == score and model in _GEOMETRIC]
+    for score in ("g", "h", "u", *dict.fromkeys(subject for _, subject in pairs if is_own_score(subject))):
+        models = [model for model, own in pairs if own == score and (model in _GEOMETRIC or is_own_score(score))]
         columns = [
-            _mark_best([_read_number(measured, (model, score), (shift, step, metric)) for model in models])
+            _mark_best([_read_number(measured, (model, score), (shift, step, metric)) for model in models], metric)
             for metric in metrics
             for step in steps
         ]
@@ -140,7 +146,7 @@ def ladder_table(measured: Measured, shift: str) -> Table | None:
     head = ["score", "model", *(f"{heads[metric]} {step}" for metric in metrics for step in steps)]
     note = (
         "In %, at each severity, mean ± standard deviation over seeds; models are compared within a score. "
-        f"{BOLD}{_explain_paper(body)}"
+        f"{BOLD_AUROC}{_explain_paper(body)}"
     )
     return Table(f"{measured.title}: {display_name(shift)} by severity", note, head, body, 2, section="shift")
 
@@ -150,7 +156,7 @@ def ranking_table(measured: Measured, sets: Sequence[str], among: str = "") -> T
     ranking = rank_scores(measured, sets)
     if len(ranking) < 2:
         return None
-    cells = _mark_best([(one.cell, one.effect) for one in ranking])
+    cells = _mark_best([(one.cell, one.effect) for one in ranking], "auroc")
     ours = next((one.effect for one in ranking if one.pair == OURS), None)
     body = []
     for place, (one, cell) in enumerate(zip(ranking, cells, strict=True), 1):
@@ -160,7 +166,7 @@ def ranking_table(measured: Measured, sets: Sequence[str], among: str = "") -> T
     head = ["rank", "model", "score", f"mean AUROC of {len(sets)}", "95 % interval", "minus U of α-β", "significantly"]
     note = (
         f"AUROC in %, mean over {', '.join(map(display_name, sets))}, ± standard deviation over seeds; the interval is "
-        f"over seeds and images. {BOLD} Pairs that lack one of these sets are left out."
+        f"over seeds and images. {BOLD_AUROC} Pairs that lack one of these sets are left out."
     )
     title = f"{measured.title}: all scores ranked{among}"
     return Table(title, note, head, body, 3, group=0, section="all scores")
@@ -219,8 +225,11 @@ def find_best(effects: Sequence[Effect | None]) -> list[bool]:
     return [effect is not None and any(effect is one for one in best) for effect in effects]
 
 
-def _mark_best(column: Sequence[Number]) -> list[Cell]:
-    marks = find_best([effect for _, effect in column])
+def _mark_best(column: Sequence[Number], metric: str) -> list[Cell]:
+    effects = [effect for _, effect in column]
+    marks = find_best(effects)
+    if metric == "auroc" and max((effect.value for effect in effects if effect), default=0.0) < BEST_AUROC:
+        marks = [False] * len(marks)
     return [cell._replace(bold=mark) for (cell, _), mark in zip(column, marks, strict=True)]
 
 

@@ -1,5 +1,10 @@
-// Column names become buttons that sort; without this script the tables read as they are.
+// Column names become buttons that sort, and what is wider than the screen says so.
+// Without this script the tables read as they are, and a shadow shows where there is more.
 "use strict";
+const watch = new ResizeObserver((seen) => {
+  for (const { target } of seen) target.classList.toggle("cut", target.scrollWidth > target.clientWidth + 1);
+});
+for (const wide of document.querySelectorAll(".wide, figure")) watch.observe(wide);
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells];
   const number = (row, column) => Number.parseFloat(row.cells[column].dataset.value ?? "nan");

@@ -2,7 +2,7 @@
 
 from shiftprism.rows._effect import DRAWS, Effect, Key, Measured
 from shiftprism.rows._folder import CellFolder, ResultsFolder, set_file
-from shiftprism.rows._names import display_name, file_stem
+from shiftprism.rows._names import display_name, file_stem, is_own_score
 from shiftprism.rows._results import RESAMPLES, Results, find_fault
 from shiftprism.rows._row import Condition, Kind, Row, Source, Summary, make_row, read_rows, write_rows
 
@@ -23,6 +23,7 @@ __all__ = [
     "display_name",
     "file_stem",
     "find_fault",
+    "is_own_score",
     "make_row",
     "read_rows",
     "set_file",

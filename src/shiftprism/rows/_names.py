@@ -12,6 +12,15 @@ def display_name(name: str) -> str:
     return name.replace("_", " ")
 
 
+def is_own_score(subject: str) -> bool:
+    """Whether a subject is a user's own score, which is named `module:Name`.
+
+    >>> is_own_score("mine:Ratio"), is_own_score("energy")
+    (True, False)
+    """
+    return ":" in subject
+
+
 def file_stem(*names: str) -> str:
     """Names joined to one that a file or folder may have.
 

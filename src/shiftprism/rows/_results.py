@@ -2,6 +2,7 @@
 
 import hashlib
 import string
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from shiftprism._errors import choice, wrong
 from shiftprism._files import read_tensors, write_tensors, write_text
+from shiftprism.rows._names import is_own_score
 from shiftprism.rows._row import Row, format_brief_rows, format_rows, is_brief, read_brief_rows, write_rows
 
 RESAMPLES = 200
@@ -49,8 +51,8 @@ class Results(NamedTuple):
     def read(path: str | Path) -> "Results":
         """From a folder with rows.jsonl and resamples.safetensors, or from a file of rows.
 
-        Brief rows carry some of their resamples themselves. Resamples that are missing, or belong to other rows, are
-        drawn as `without_resamples` says.
+        Brief rows carry some of their resamples themselves. Resamples that are missing are drawn as `without_resamples`
+        says, and so are those that belong to other rows, with a warning. A damaged file of resamples is an error.
         """
         path = Path(path)
         file = path / ROWS_FILE if path.is_dir() else path
@@ -60,6 +62,9 @@ class Results(NamedTuple):
         stored = _read_resamples(file)
         if stored is not None:
             return Results(rows, stored)
+        if (beside := file.with_name(_RESAMPLES_FILE)).exists():
+            text = f"{beside} does not belong to its rows: intervals of differences are wider than they need be"
+            warnings.warn(text, stacklevel=2)
         results = Results.without_resamples(rows)
         for number, text in enumerate(texts):
             if text:
@@ -70,6 +75,7 @@ class Results(NamedTuple):
         """Write rows.jsonl and resamples.safetensors, each whole or not at all, the rows last."""
         folder = Path(folder)
         about = {"format": _FORMAT, "rows": _digest(format_rows(self.rows).encode())}
+        about["resamples"] = _digest(np.ascontiguousarray(self.resamples).tobytes())
         write_tensors(folder / _RESAMPLES_FILE, {"resamples": self.resamples}, about)
         write_rows(folder / ROWS_FILE, self.rows)
 
@@ -126,23 +132,28 @@ def find_fault(folder: Path) -> str:
         return "absent"
     try:
         read_brief_rows(file)
+        whole = is_brief(file) or _read_resamples(file) is not None  # brief rows carry their resamples
     except ValueError as error:
         return str(error)
-    whole = is_brief(file) or _read_resamples(file) is not None  # brief rows carry their resamples
     return "" if whole else f"{folder / _RESAMPLES_FILE} does not belong to its rows."
 
 
 def _read_resamples(file: Path) -> NDArray[np.float32] | None:
-    """The resamples beside a file of rows, if they are whole and belong to these very rows."""
-    try:
-        tensors, about = read_tensors(file.with_name(_RESAMPLES_FILE), _FORMAT, "", framework="np")
-    except (ValueError, OSError):
+    """The resamples beside a file of rows, if they belong to these very rows; damaged ones are an error."""
+    path, advice = file.with_name(_RESAMPLES_FILE), "repeat the benchmark's command, or remove this file"
+    if not path.exists():
         return None
-    lines, resamples = file.read_bytes(), tensors.get("resamples")
-    if about.get("rows") != _digest(lines) or resamples is None:
+    tensors, about = read_tensors(path, _FORMAT, advice, framework="np")
+    lines = file.read_bytes()
+    resamples: NDArray[np.float32] | None = tensors.get("resamples")
+    if about.get("rows") != _digest(lines):
         return None
-    fits = resamples.shape == (lines.count(b"\n"), RESAMPLES)
-    return resamples if fits else None
+    shape = (lines.count(b"\n"), RESAMPLES)
+    if resamples is None or resamples.shape != shape or resamples.dtype != np.float32:
+        raise wrong("path", f"resamples of shape {shape}", f"{path} with others", advice)
+    if about.get("resamples") not in (None, _digest(resamples.tobytes())):  # older files have no digest
+        raise wrong("path", "the resamples that were written", f"{path}, which has changed", advice)
+    return resamples
 
 
 def _is_compared(row: Row) -> bool:
@@ -150,7 +161,7 @@ def _is_compared(row: Row) -> bool:
     if not row.error:
         return False
     if row.metric == "auroc":
-        return row.severity == 0 or row.subject in ("g", "h", "u")
+        return row.severity == 0 or row.subject in ("g", "h", "u") or is_own_score(row.subject)
     return row.severity == 0 and row.metric in ("accuracy", "ece", "nll")
 
 

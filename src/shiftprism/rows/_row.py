@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple, get_args
 
 from shiftprism._errors import choice, wrong
-from shiftprism._files import write_text
+from shiftprism._files import check_file, write_text
 
 Kind = Literal["none", "covariate", "concept", "both"]
 """What has shifted: nothing, the style of the images, their classes, or both."""
@@ -144,7 +144,12 @@ def read_brief_rows(path: str | Path) -> tuple[list[Row], list[str]]:
     rows: list[Row] = []
     resamples: list[str] = []
     brief, before = False, dict[str, Any]()
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = check_file(Path(path)).read_text(encoding="utf-8").splitlines()
+    except ValueError as error:
+        got = f"{path} ({error})"
+        raise wrong("path", "a text file of benchmark rows", got, "take a whole copy of it") from error
+    for number, line in enumerate(lines, 1):
         try:
             values = json.loads(line)
             if number == 1 and values == _BRIEF:
@@ -153,7 +158,7 @@ def read_brief_rows(path: str | Path) -> tuple[list[Row], list[str]]:
             resamples.append(str(values.pop("z", "")) if brief else "")
             before = before | values if brief else values
             rows.append(_parse_row(before))
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             got = f"line {number} of {path} ({error})"
             raise wrong("path", "a file of benchmark rows", got, "remove or repair this line") from error
     return rows, resamples
@@ -171,11 +176,15 @@ def _parse_row(values: Any) -> Row:
     for name, types in _TYPES.items():
         if type(values[name]) not in types:
             raise TypeError(f"{name} is {values[name]!r}")
+        # JSON's reader takes NaN and 1e999 for numbers, and whole numbers of any length
+        if str not in types and not abs(values[name]) < _LIMIT:
+            raise ValueError(f"{name} is {values[name]!r:.40}, not a finite number")
     choice("kind", row.kind, get_args(Kind))
     return row
 
 
 _BRIEF = {"format": "shiftprism-brief-rows-1"}
+_LIMIT = 2.0**63
 _JSON_TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
 _TYPES = {field.name: _JSON_TYPES[str(getattr(field.type, "__name__", field.type))] for field in fields(Row)}
 

@@ -10,6 +10,7 @@ from shiftprism.scores._logits import energy, entropy, gen, kernel, max_logit, m
 from shiftprism.scores._mixture import GaussianMixture
 from shiftprism.scores._moments import ClassMoments, Moments, Sums
 from shiftprism.scores._neighbours import KNN, NNGuide
+from shiftprism.scores._own import find_score
 from shiftprism.scores._ranks import Fisher, GTwoSided, Prism, p_value
 from shiftprism.scores._subspace import Residual, ViM
 from shiftprism.scores._table import SCORES, describe_scores
@@ -39,6 +40,7 @@ __all__ = [
     "describe_scores",
     "energy",
     "entropy",
+    "find_score",
     "g",
     "gen",
     "h",

@@ -6,13 +6,13 @@ What needs torch loads on first use: the command line reads the settings for its
 from typing import TYPE_CHECKING
 
 from shiftprism._lazy import load_lazily
-from shiftprism.training._settings import PRESETS, Setup, Training, read_settings, resolve
+from shiftprism.training._settings import PRESETS, Setup, Training, read_run_settings, read_settings, resolve
 
 if TYPE_CHECKING:
     from shiftprism.training._augmentation import augment, channel_statistics
     from shiftprism.training._loop import Progress, train
     from shiftprism.training._processes import Processes
-    from shiftprism.training._runs import Run, run, split_held_out
+    from shiftprism.training._runs import Run, read_result, run, split_held_out
 
 __all__ = [
     "PRESETS",
@@ -23,6 +23,8 @@ __all__ = [
     "Training",
     "augment",
     "channel_statistics",
+    "read_result",
+    "read_run_settings",
     "read_settings",
     "resolve",
     "run",
@@ -37,6 +39,6 @@ __getattr__, __dir__ = load_lazily(
         "shiftprism.training._augmentation": ("augment", "channel_statistics"),
         "shiftprism.training._loop": ("Progress", "train"),
         "shiftprism.training._processes": ("Processes",),
-        "shiftprism.training._runs": ("Run", "run", "split_held_out"),
+        "shiftprism.training._runs": ("Run", "read_result", "run", "split_held_out"),
     },
 )

@@ -50,6 +50,8 @@ def train(
     epoch.
     """
     _check_data(classifier, data)
+    height, width = data.images.shape[2:]
+    classifier.image_size = (height, width)
     processes = processes or Processes()
     device = processes.device(classifier.mean.device)
     classifier.to(device)

@@ -34,15 +34,19 @@ def decide_precision(
 
 def _speedup(training: Training, classifier: Classifier, images: Tensor, rounds: int = 4) -> float:
     """Seconds of a step in float32 over those in bfloat16; each is the best of some steps, the first not counted."""
-    images = images.to(classifier.mean.device)
+    device = classifier.mean.device
+    images = images.to(device)
     best = {"float32": float("inf"), "bfloat16": float("inf")}
-    with torch.random.fork_rng():  # the weights of the run must not depend on whether this was measured
+    # the weights of the run must not depend on whether this was measured; without a list, fork_rng takes every GPU
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         for turn in range(rounds):
             for precision in best:
                 network = Network(copy.deepcopy(classifier), replace(training, precision=precision)).train()
                 began = time.perf_counter()
                 _, _, logits = network(images)
                 logits.logsumexp(1).mean().backward()
+                # a GPU only queues the step: reading a gradient waits for its end
+                next(p.grad for p in network.parameters() if p.grad is not None).sum().item()
                 if turn:
                     best[precision] = min(best[precision], time.perf_counter() - began)
     return best["float32"] / best["bfloat16"]

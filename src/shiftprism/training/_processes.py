@@ -7,25 +7,30 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from shiftprism._devices import choose_device
+from shiftprism._errors import wrong
 from shiftprism._extras import need
 
 
 class Processes:
     """Which process this is, out of how many, and the few things they do together."""
 
-    def __init__(self) -> None:
-        """Join the others if a launcher (accelerate, torchrun) started several."""
+    def __init__(self, device: str = "auto") -> None:
+        """Join the others if a launcher (accelerate, torchrun) started several: each on a GPU, or all on CPUs."""
         self.count = int(os.environ.get("WORLD_SIZE", "1"))
         self.engine: Any = None
         if self.count > 1:
+            if device not in ("auto", "cpu", "cuda"):
+                advice = "the launcher gives each process its own"
+                raise wrong("device", f"auto, cpu or cuda for {self.count} processes", device, advice)
             # The functions of this module take the process group of the moment as a default argument. DDP imports it
             # after the group is made; the default then keeps the group alive past its end, with threads that abort the
             # process when they want the interpreter while it exits. Imported now, there is no group to keep.
-            import torch.distributed.nn.functional
+            import torch.distributed.nn.functional  # noqa: F401
 
             accelerator = need("accelerate", "distributed").Accelerator
             # without `cpu=True` it would take several processes on CPUs for one
-            self.engine = accelerator(cpu=not torch.accelerator.is_available())
+            self.engine = accelerator(cpu=choose_device(device).type != "cuda")
         self.rank = self.engine.process_index if self.engine else 0
 
     @property
@@ -34,7 +39,7 @@ class Processes:
         return self.rank == 0
 
     def device(self, fallback: torch.device) -> torch.device:
-        """Where this process computes."""
+        """Where this process computes: on the device that its launcher gave it, or on `fallback` if it is alone."""
         return torch.device(self.engine.device) if self.engine else fallback
 
     def share(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:

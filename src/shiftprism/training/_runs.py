@@ -1,13 +1,13 @@
 """A run: data, backbone, head and settings by name, in a folder that holds everything and can be resumed."""
 
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
+from shiftprism._devices import choose_device, move
 from shiftprism._errors import wrong
 from shiftprism._extras import need
 from shiftprism._files import read_json, write_json, write_text
@@ -36,20 +36,25 @@ def run(
     tensorboard: bool = False,
     progress: Callable[[Progress], None] | None = None,
     processes: Processes | None = None,
+    device: str = "auto",
 ) -> Run:
     """Train by names into the folder `out`: config.toml, metrics.jsonl, a state, and at the end model and result.json.
 
     A folder that holds a run is an error unless `resume`. With `resume` a finished run is loaded and returned as it is.
+    The classifier that is returned stays on the `device`, which is no setting: a run may resume on another one.
     """
+    choose_device(device)  # one that is not there is an error before anything is loaded or written
     state = out / "state.safetensors"
     if state.exists() and not resume:
         raise wrong("out", "a new folder", f"{out}, which holds a run", "add --resume to resume it")
     if (out / "result.json").exists():
-        return _load_finished(out, setup)
-    processes = processes or Processes()
+        finished = _load_finished(out, setup)
+        return finished._replace(classifier=move(finished.classifier, device))
+    processes = processes or Processes(device)
     learned, _ = split_held_out(setup.data, setup.training.held_out, setup.root)
     test = load(setup.data, "test", setup.root)
-    classifier = _build_classifier(setup, learned)
+    classifier = move(_build_classifier(setup, learned), device)
+    classifier.to(processes.device(classifier.mean.device))  # among several processes each has its own
     # decided before the loop, so that config.toml says it from the start
     training = decide_precision(setup.training, classifier, learned.images, processes, state)
     if processes.writes:
@@ -62,7 +67,7 @@ def run(
     seconds = sum(entry["seconds"] for entry in history)
     result = {"test_accuracy": correct / outputs.N, "test_images": outputs.N, "training_seconds": round(seconds, 1)}
     if processes.writes:
-        classifier.cpu().save(out)
+        classifier.save(out)  # from wherever it is: what follows may forward on the device
         write_json(out / "result.json", result)  # last: a folder that has it is finished
     processes.wait()
     return Run(classifier, history, result)
@@ -75,7 +80,7 @@ def split_held_out(data: str, share: float, root: Path | None = None) -> tuple[D
 
 def _build_classifier(setup: Setup, learned: Dataset) -> Classifier:
     mean, std = channel_statistics(learned.images)
-    classifier = Classifier.build(
+    return Classifier.build(
         setup.backbone,
         setup.head,
         learned.names,
@@ -84,7 +89,6 @@ def _build_classifier(setup: Setup, learned: Dataset) -> Classifier:
         std=std,
         seed=setup.training.seed,
     )
-    return classifier.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _load_finished(out: Path, setup: Setup) -> Run:
@@ -95,14 +99,24 @@ def _load_finished(out: Path, setup: Setup) -> Run:
     if changed := differences(settings, stored):
         got = f"a finished one with {', '.join(changed)}"
         raise wrong("out", "a run of these settings", got, "train into another folder")
-    result = read_json(out / "result.json", "the result of a run", "remove it and resume the run")
-    return Run(Classifier.load(out), _read_history(out / "metrics.jsonl"), result)
+    return Run(Classifier.load(out), _read_history(out / "metrics.jsonl"), read_result(out))
+
+
+def read_result(out: Path) -> dict[str, Any]:
+    """What `run` wrote last: accuracy, number of test images and seconds; a file without these numbers is an error."""
+    path, advice = out / "result.json", "remove it and resume the run"
+    result = read_json(path, "the result of a run", advice)
+    for name in ("test_accuracy", "test_images", "training_seconds"):
+        value = result.get(name)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+            raise wrong("path", "the result of a run", f"{path} with {name} = {value!r:.40}", advice)
+    return result
 
 
 def _read_history(path: Path) -> list[dict[str, Any]]:
     try:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise wrong("path", "the records of a run", f"{path} ({error})", "train into another folder") from error
 
 

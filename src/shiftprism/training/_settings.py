@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from shiftprism._errors import choice, wrong
-from shiftprism._files import write_text
+from shiftprism._files import check_file, write_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -41,7 +41,7 @@ class Training:
     batch: int = _setting(128, "Images per step, over all processes. If you change it, scale the rate alike.", min=1)
     rate: float = _setting(0.1, "SGD's highest learning rate. It falls to 0 along half a cosine, step by step.", min=0)
     warmup: float = _setting(0.0, "Share of all steps over which the rate first rises from 0.", min=0, below=1)
-    momentum: float = _setting(0.9, "SGD's momentum.", min=0)
+    momentum: float = _setting(0.9, "SGD's momentum.", min=0, below=1)
     nesterov: bool = _setting(False, "Nesterov momentum. The paper uses plain momentum.")
     weight_decay: float = _setting(5e-4, "On all parameters, also of α and β. A head may exempt class weights.", min=0)
     clip: float = _setting(0.0, "Largest gradient norm, 0 for any. Cosine heads need it on short schedules.", min=0)
@@ -95,9 +95,26 @@ class Setup(NamedTuple):
 def read_settings(path: Path) -> dict[str, Any]:
     """The table in a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # not TOML, or not UTF-8
+        return tomllib.loads(check_file(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested without end
         raise wrong("config", "a TOML file", f"{path} ({error})", "repair it") from error
+
+
+def read_run_settings(folder: Path) -> dict[str, Any]:
+    """What a run's config.toml says, empty without one; a known setting of another type is an error."""
+    path = folder / "config.toml"
+    settings = read_settings(path) if path.exists() else {}
+    types: dict[str, Any] = {"data": str, "backbone": str, "head": str}
+    types |= {each.name: type(each.default) for each in fields(Training)}
+    for name, kind in types.items():
+        value = settings.get(name, kind())
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            got = f"{path} with {name} = {value!r:.40}"
+            raise wrong("path", "the settings of a run", got, f"{name} is of type {kind.__name__}")
+    if not 0 <= settings.get("held_out", 0) < 1:
+        got = f"{path} with held_out = {settings['held_out']}"
+        raise wrong("path", "the settings of a run", got, "it is a share of each class")
+    return settings
 
 
 def write_settings(path: Path, settings: dict[str, Any]) -> None:

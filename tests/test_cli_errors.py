@@ -1,0 +1,250 @@
+"""The error boundary: whatever goes wrong is a line or two on standard error, with an exit code that says so."""
+
+import json
+import os
+import zipfile
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from shiftprism.classifier import Classifier
+from shiftprism.cli import main
+from shiftprism.datasets import load
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def shiftprism(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """The console script in this process, in an empty folder; nothing may come out of `main` but an exit code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+
+    def run(*words: object) -> Ended:
+        with pytest.raises(SystemExit) as stop:
+            main([str(word) for word in words])
+        assert isinstance(stop.value.code, int)
+        printed = capsys.readouterr()
+        for text in ("Traceback", "[Errno", "<_io.", "allow_pickle"):
+            assert text not in printed.err
+        return Ended(stop.value.code, printed.out, printed.err)
+
+    return run
+
+
+def assert_one_line(ended: Ended, *parts: str) -> None:
+    assert ended.code == 1, ended
+    assert ended.err.startswith("shiftprism: ")
+    assert ended.err.count("\n") == 1, ended.err
+    for part in parts:
+        assert part in ended.err, ended.err
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    Classifier.build("digits", "alpha-beta", load("digits", "test").names, channels=1).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("words", [["dmeo"], ["train", "--foo"], ["train", "--epochs", "x"], ["claims"], ["data", "x"]])
+def test_a_wrong_command_is_two_lines(shiftprism: Run, words: list[str]) -> None:
+    ended = shiftprism(*words)
+    assert ended.code == 2
+    message, advice = ended.err.splitlines()
+    assert message.startswith("shiftprism: ")
+    assert advice.startswith("try: shiftprism")
+    assert advice.endswith("--help")
+
+
+def test_an_unexpected_error_is_one_line_that_names_the_file_of_its_traceback(
+    shiftprism: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("shiftprism.heads.describe_heads", fail)
+    ended = shiftprism("list", "heads")
+    assert_one_line(ended, "KeyError", "report")
+    (file,) = Path.cwd().glob("shiftprism-*.txt")
+    assert str(file) in ended.err
+    assert "Traceback" in file.read_text()
+    assert "a bug" in file.read_text()
+
+
+def test_interrupted(shiftprism: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shiftprism.heads.describe_heads", stop)
+    assert shiftprism("list", "heads").code == 130
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        ("train --held-out 3", "--held-out"),
+        ("train --data nosuch", "--data"),
+        ("train --config settings.toml", "--config"),
+        ("corrupt nosuch --to out", "SRC"),
+        ("data show nosuch --to a.png", "NAME"),
+        ("data get nosuch", "NAME"),
+        ("benchmark --suite digits --corrupted-images 3", "--corrupted-images"),
+        ("benchmark --data nosuch --hold-out a", "--data"),
+        ("calibrate nosuch", "RUN"),
+        ("report . --format word", "--format"),
+    ],
+)
+def test_an_error_names_the_flag_that_was_typed(shiftprism: Run, words: str, flag: str) -> None:
+    Path("settings.toml").write_text("epochs = \n")
+    assert_one_line(shiftprism(*words.split()), f"Expected {flag} ")
+
+
+def test_an_error_of_the_operating_system_has_a_file_and_no_number(shiftprism: Run) -> None:
+    Path("file").write_text("in the way")
+    assert_one_line(shiftprism("demo", "--to", "file"), "file: File exists")
+    assert_one_line(shiftprism("train", "--config", "nosuch.toml"), "nosuch.toml: No such file")
+
+
+def test_a_diverging_run(shiftprism: Run) -> None:
+    assert_one_line(shiftprism("train", "--preset", "smoke", "--rate", "1e9", "--out", "run"), "smaller rate")
+
+
+EDITS: list[Callable[[dict[str, Any]], object]] = [
+    *(lambda about, value=value: about["recipe"]["arguments"].update(channels=value) for value in (1.0, "1", 10**9)),
+    lambda about: about["recipe"]["arguments"].update(channels=10**30),
+    lambda about: about["recipe"]["arguments"].update(colour=True),
+    lambda about: about["recipe"]["arguments"].pop("channels"),
+    lambda about: about["recipe"].update(backbone=[]),
+    lambda about: about["recipe"].update(head={}),
+    lambda about: about["recipe"].update(head="nosuch"),
+    *(lambda about, value=value: about.update(names=value) for value in (7, None, ["a"], [1] * 10, list("0123456788"))),
+    *(lambda about, value=value: about.update(recipe=value) for value in ({}, "x", {"backbone": "digits"})),
+    *(lambda about, value=value: about.update(image_size=value) for value in (8, [8], [0, 8], [8.0, 8], "8x8")),
+    lambda about: about.pop("weights"),
+    lambda about: about.update(weights=7),
+]
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_model_is_refused_before_it_is_built(
+    shiftprism: Run, model: Path, edit: Callable[[dict[str, Any]], object]
+) -> None:
+    about = json.loads((model / "model.json").read_text())
+    edit(about)
+    (model / "model.json").write_text(json.dumps(about))
+    assert_one_line(shiftprism("calibrate", model, "--data", "digits"), str(model))
+
+
+def test_a_model_file_that_is_nested_without_end(shiftprism: Run, model: Path) -> None:
+    (model / "model.json").write_text("[" * 100_000)
+    assert_one_line(shiftprism("calibrate", model, "--data", "digits"), "model.json")
+
+
+@pytest.mark.parametrize("member", ["bomb", "objects", "cut"])
+def test_arrays_that_claim_or_hold_what_they_should_not(shiftprism: Run, member: str) -> None:
+    np.savez("a.npz", logits=np.zeros((100, 3), np.float32), labels=np.arange(100) % 3)
+    if member == "bomb":
+        header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999, 99), }"
+        array = b"\x93NUMPY\x01\x00\x76\x00" + header.ljust(117) + b"\n" + bytes(1200)
+        with zipfile.ZipFile("a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("logits.npy", array)
+            archive.writestr("labels.npy", array)
+    elif member == "objects":
+        np.savez("a.npz", logits=np.array([{}], dtype=object), labels=np.arange(1))
+    else:
+        Path("a.npz").write_bytes(Path("a.npz").read_bytes()[:-40])
+    assert_one_line(shiftprism("calibrate", "--logits", "a.npz"), "Expected --logits ", "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ("data show digits --first 100000 --to a.png", "--first"),
+        ("data check --root nosuch", "--root"),
+        ("benchmark --suite digits --models ,", "--models"),
+        ("train --momentum 2", "--momentum"),
+        ("train --data notes.txt", "a file of another kind"),
+        ("train --data pipe", "a pipe"),
+        ("train --config pipe", "pipe: this is a pipe"),
+        ("calibrate --logits /dev/zero", "a device"),
+        ("benchmark --data images --size 8", "not in an image format we read"),
+        ("benchmark --suite digits --cluster localhost:1", "--cluster"),
+        ("benchmark --suite digits --cluster nowhere", "--cluster"),
+    ],
+)
+def test_odd_input_is_one_line(shiftprism: Run, words: str, part: str) -> None:
+    Path("notes.txt").write_text("x")
+    os.mkfifo("pipe")
+    Path("images/a").mkdir(parents=True)
+    Path("images/a/1.heic").write_bytes(b"x")
+    if "--cluster" in words:
+        pytest.importorskip("ray")
+    assert_one_line(shiftprism(*words.split()), part)
+
+
+def test_an_empty_word_is_no_default(shiftprism: Run) -> None:
+    assert_one_line(shiftprism("benchmark", "--suite", "digits", "--models", ""), "--models")
+
+
+def test_a_model_of_other_channels_or_another_size(shiftprism: Run, model: Path) -> None:
+    classifier = Classifier.load(model)
+    for images in (np.zeros((20, 8, 8, 3), np.uint8), np.zeros((20, 9, 9), np.uint8)):
+        classifier.image_size = (8, 8)
+        classifier.save(model)
+        np.savez("mine.npz", images=images, labels=np.arange(20) % 10, names=np.array(classifier.names))
+        assert_one_line(shiftprism("calibrate", model, "--data", "mine.npz", "--split", "all"), "Expected `images` ")
+
+
+def test_runs_are_checked_against_the_data_before_any_work(shiftprism: Run, tmp_path: Path) -> None:
+    names = tuple("0123456")
+    Classifier.build("digits", "vanilla", names, channels=3).save(tmp_path / "colour")
+    Classifier.build("digits", "vanilla", names[:5], channels=1).save(tmp_path / "five")
+    for run in ("colour", "five"):
+        assert_one_line(shiftprism("benchmark", "--suite", "digits", "--runs", run, "--out", "out"), "--runs", run)
+        assert not Path("out/suite.json").exists()
+        assert not Path("out/shifted").exists()
+
+
+def test_the_result_of_another_program(shiftprism: Run) -> None:
+    words = ("train", "--preset", "smoke", "--epochs", "1", "--out", "run")
+    assert shiftprism(*words).code == 0
+    Path("run/result.json").write_text('{"score": 1}')
+    assert_one_line(shiftprism(*words, "--resume"), "result.json", "test_accuracy")
+
+
+def test_a_second_calibrator_does_not_replace_the_first(shiftprism: Run, model: Path) -> None:
+    words = ("calibrate", model, "--data", "digits", "--split", "test", "--method", "temperature")
+    assert shiftprism(*words).code == 0
+    before = (model / "calibrators" / "temperature" / "calibrator.json").stat().st_mtime_ns
+    assert_one_line(shiftprism(*words), "--out", "--force")
+    assert (model / "calibrators" / "temperature" / "calibrator.json").stat().st_mtime_ns == before
+    assert shiftprism(*words, "--force").code == 0
+
+
+def test_a_report_does_not_replace_a_file(shiftprism: Run) -> None:
+    rows = files("shiftprism.benchmark").joinpath("cifar10/cells/cifar10-vanilla-0/rows.jsonl")
+    Path("rows.jsonl").write_bytes(rows.read_bytes())
+    assert_one_line(shiftprism("report", "rows.jsonl", "--to", "rows.jsonl"), "--to", "--force")
+    assert Path("rows.jsonl").read_bytes() == rows.read_bytes()
+    assert shiftprism("report", "rows.jsonl", "--format", "csv", "--to", "tables").code == 0
+    assert_one_line(shiftprism("report", "rows.jsonl", "--format", "csv", "--to", "tables"), "--to", "--force")
+    assert shiftprism("report", "rows.jsonl", "--format", "csv", "--to", "tables", "--force").code == 0
+
+
+def test_a_demo_does_not_replace_a_folder(shiftprism: Run) -> None:
+    Path("demo/digits").mkdir(parents=True)
+    Path("demo/digits/rows.jsonl").write_text("mine")
+    assert_one_line(shiftprism("demo"), "--to", "demo/digits", "--force")
+    assert Path("demo/digits/rows.jsonl").read_text() == "mine"
