@@ -98,8 +98,14 @@ class _Module(_DummyBackendModule):
         return [torch.bfloat16]
 
 
-_setup_privateuseone_for_python_backend("other", backend_module=_Module())
 _library = torch.library.Library("aten", "IMPL")  # what it registers lasts as long as it does
-_library.impl("empty.memory_format", _make_factory(torch.ops.aten.empty.memory_format), "PrivateUse1")
-_library.impl("_copy_from", _copy_from, "PrivateUse1")
-_library.impl("empty_strided", _make_factory(torch.ops.aten.empty_strided.default), "PrivateUse1")
+
+
+def register() -> None:
+    """Make the device known to torch, once in a process: pytest may import this file twice, to look for doctests."""
+    if hasattr(torch, "other"):
+        return
+    _setup_privateuseone_for_python_backend("other", backend_module=_Module())
+    _library.impl("empty.memory_format", _make_factory(torch.ops.aten.empty.memory_format), "PrivateUse1")
+    _library.impl("_copy_from", _copy_from, "PrivateUse1")
+    _library.impl("empty_strided", _make_factory(torch.ops.aten.empty_strided.default), "PrivateUse1")

@@ -36,6 +36,7 @@ from shiftprism.calibrators import (
     load,
     paper_table,
 )
+from shiftprism.calibrators._calibrator import check_fit_data
 from shiftprism.outputs import Outputs
 
 
@@ -108,8 +109,14 @@ def test_the_path_shrinks_to_the_temperature_where_there_is_nothing_else() -> No
     labels, fresh = torch.multinomial(torch.softmax(z / 2, 1), 2, True, generator=generator).unbind(1)
     outputs = Outputs.from_logits(z)
     best = nll(Temperature.fit(outputs, labels)(outputs), fresh)
-    assert nll(Matrix.fit(outputs, labels)(outputs), fresh) < best + 0.01
-    assert nll(Matrix.fit(outputs, labels, penalty=PAPER)(outputs), fresh) > best + 0.5
+    # the method's own candidates, before `fit` judges them
+    data = check_fit_data(outputs, labels)
+    path, unpenalised = (Matrix._fit(data, **options)[0].calibrator for options in ({}, {"penalty": PAPER}))  # type: ignore[arg-type]
+    assert nll(path(outputs), fresh) < best + 0.01
+    assert nll(unpenalised(outputs), fresh) > best + 0.5
+    judged = Matrix.fit(outputs, labels, penalty=PAPER)
+    assert judged.report.kept == "temperature"
+    assert nll(judged(outputs), fresh) < best + 0.01
 
 
 @pytest.mark.parametrize("penalty", ["odir", "shrink"])

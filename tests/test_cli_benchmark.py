@@ -48,7 +48,7 @@ def test_a_wrong_word_is_one_line(tmp_path: Path) -> None:
     words = ("--suite", "digits", "--models", "oracle", "--out", str(tmp_path))
     done = subprocess.run(command(*words), capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith("shiftprism: Expected `models` to be one of alpha, ")
+    assert done.stderr.startswith("shiftprism: Expected --models to be one of alpha, ")
     assert len(done.stderr.splitlines()) == 1
 
 

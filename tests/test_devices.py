@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-from python_device import OtherTensor, Stream
+from python_device import OtherTensor, Stream, register
 from shiftprism import Classifier, _devices, adapt, predict
 from shiftprism.benchmark import Plan, _cells, _tasks, study
 from shiftprism.benchmark._tasks import run_tasks
@@ -24,6 +24,7 @@ from shiftprism.outputs import Outputs
 from shiftprism.training import PRESETS, Setup, _processes, _runs, run, train
 
 DIGITS = load("digits", "test")
+register()
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, gpus: int = 0, mps: bool = False) -> None:

@@ -22,8 +22,8 @@ class Temperature(Calibrator):
     """z / T, one number for all inputs (Guo et al. 2017).
 
     >>> import torch
-    >>> outputs = Outputs.from_logits(torch.tensor([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]]))
-    >>> fitted = Temperature.fit(outputs, [0, 0, 0, 1])  # right three times in four: softmax should say 3/4
+    >>> outputs = Outputs.from_logits(torch.tensor([[4.0, 0.0]]).repeat(400, 1))
+    >>> fitted = Temperature.fit(outputs, [0, 0, 0, 1] * 100)  # right three times in four: softmax should say 3/4
     >>> torch.softmax(fitted(outputs), 1)[0, 0]
     tensor(0.7500)
     """

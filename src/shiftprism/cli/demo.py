@@ -62,6 +62,7 @@ def demo(
         suite="digits",
         models=(f"vanilla:{seeds}", f"alpha-beta:{seeds}"),
         corruptions=("gaussian_noise", "motion_blur", "contrast"),
+        scores=("g", "h", "u", "msp", "energy", "gen", "mahalanobis_logits", "knn", "vim"),
         calibrators=("temperature", "alpha-beta"),
     )
     outcome = run_study(console, plan, to / "digits", jobs=None, device=device)
