@@ -1,4 +1,4 @@
-"""How near `benchmark.recommend`, which sees ID data alone, comes to the true order of scores on real shifts.
+"""How near `recommend`, which sees ID data alone, comes to the true order of scores on real shifts.
 
     python tools/recommend_trial.py --data FOLDER --model shared/data/resnet20_cifar10.npz --to runs/scores-trial
 
