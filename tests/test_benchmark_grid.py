@@ -32,7 +32,7 @@ from shiftprism.scores import SCORES
 SMALL: dict[str, Any] = {
     "models": ("vanilla:2", "alpha-beta", "ensemble"),
     "seeds": 1,
-    "scores": ("g", "u", "msp", "knn", "fisher"),
+    "scores": ("g", "u", "msp", "energy", "knn", "fisher"),
     "calibrators": ("temperature", "alpha-beta"),
     "corruptions": ("motion_blur",),
     "settings": {"epochs": 2},
@@ -124,7 +124,9 @@ def test_an_ensemble_is_the_mean_of_its_members(whole: Path) -> None:
     found = read_model_outputs(whole, "ensemble")
     assert torch.allclose(found.clean.logits.exp(), (members[0] + members[1]) / 2, atol=1e-6)
     rows = Results.read(whole).where(model="ensemble").rows
-    assert {row.subject for row in rows if row.metric == "auroc"} == {"msp"}  # logits alone have no norm
+    # logits alone have no norm; those of an ensemble have no energy, although they could be asked for one
+    assert {row.subject for row in rows if row.metric == "auroc"} == {"msp"}
+    assert "rounding" in ResultsFolder(whole).cell("digits-ensemble-0").read_about()["left_out"]["energy"]
 
 
 def test_outputs_are_read_from_the_folder(whole: Path) -> None:

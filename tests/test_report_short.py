@@ -22,10 +22,10 @@ def test_short_tables_have_only_what_was_measured_and_not_the_papers_numbers() -
         assert all(len(line) == len(table.head) for line in table.body)
 
 
-def with_winner() -> Results:
+def with_winner(seeds: int = 1) -> Results:
     """The example, and a score of a model that no short table asks for and that beats everything."""
     places = [("cifar100", "concept"), ("corrupted", "covariate"), ("svhn", "both"), ("fog", "covariate")]
-    best = [row("sngp", shift, 0, "vim", "auroc", 0.9999, kind=kind) for shift, kind in places]
+    best = [row("sngp", s, 0, "vim", "auroc", 0.9999, seed, kind) for s, kind in places for seed in range(seeds)]
     return Results.concat([made_results(), Results.without_resamples(best)])
 
 
@@ -42,9 +42,13 @@ def test_whoever_is_best_of_all_is_in_the_short_table_and_its_rank_with_it() -> 
 def test_the_standing_names_what_is_significantly_better() -> None:
     alone, beaten = (standing(results, "cifar10").splitlines() for results in (made_results(), with_winner()))
     assert "U of α-β is number 1 of " in alone[0]
-    assert "Significantly better: none. Better, but not significantly: none." in alone[0]
+    assert (
+        "Significantly better (Holm's correction for all pairs): none. Better, but not significantly: none." in alone[0]
+    )
     assert "U of α-β is number 2 of " in beaten[0]
-    assert "Significantly better: `vim` of sngp (100.0, one seed)." in beaten[0]
+    assert "Higher with one seed, which decides nothing: `vim` of sngp (100.0)." in beaten[0]
+    clearly = standing(with_winner(3), "cifar10").splitlines()
+    assert "(Holm's correction for all pairs): `vim` of sngp (100.0 ± 0.0)." in clearly[0]
     (ece,) = [line for line in alone if "mean ECE, corrupted" in line]
     assert "α-β calibrated by α-β is number " in ece
     assert "on which no score of ours was chosen" in alone[1]

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import os
 import re
 import shutil
@@ -24,7 +25,8 @@ from shiftprism.report import (
     to_latex,
     to_markdown,
 )
-from shiftprism.rows import DRAWS, Effect, Measured, Results
+from shiftprism.report._tables import compare_with
+from shiftprism.rows import RESAMPLES, Effect, Measured, Results
 
 
 def line_of(table: Table, *labels: str) -> dict[str, Cell]:
@@ -32,8 +34,9 @@ def line_of(table: Table, *labels: str) -> dict[str, Cell]:
     return dict(zip(table.head[table.labels :], line[table.labels :], strict=True))
 
 
-def effect(value: float, noise: float = 0.0, seed: int = 0) -> Effect:
-    return Effect(value, value + noise * np.random.default_rng(seed).standard_normal(DRAWS), 3, 100)
+def effect(value: float, noise: float = 0.0, seed: int = 0, seeds: int = 3, model: str = "m") -> Effect:
+    resamples = value + noise * np.random.default_rng(seed).standard_normal(RESAMPLES)
+    return Effect.of(dict.fromkeys(range(seeds), value), dict.fromkeys(range(seeds), resamples), model, 100)
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +186,38 @@ def test_no_score_is_the_best_of_those_that_detect_nothing() -> None:
     assert bold(0.56) == [True, False, False]
     assert bold(0.54) == [False, False, False]
     assert bold(0.54, "tnr_at_tpr95") == [True, False, False]
+
+
+def test_a_model_of_one_seed_is_not_bold_beside_other_models() -> None:
+    lucky = effect(0.95, seeds=1, model="lucky")
+    assert find_best([lucky, effect(0.90), effect(0.80)]) == [False, True, False]
+    assert find_best([lucky, effect(0.90, seeds=1, model="other")]) == [False, False]
+    scores = [effect(value, seeds=1) for value in (0.9, 0.8, 0.7)]
+    assert find_best(scores) == [True, False, False]  # of one network, the images decide
+
+
+def test_one_of_many_needs_holms_correction() -> None:
+    """2.5 standard errors apart is 1.2 %: enough for one rival, not for twenty."""
+    best, near = effect(0.9), effect(0.875, 0.01, 1)
+    assert compare_with(best, [near]) == ["worse"]
+    many = [effect(0.9, 0.01, 2 + i) for i in range(19)]
+    assert compare_with(best, [near, *many]) == ["no"] * 20
+    assert compare_with(effect(0.5), [effect(0.6), effect(0.5, seeds=1, model="other")]) == ["better", "one seed"]
+
+
+def test_pairs_that_say_nothing_are_not_ranked() -> None:
+    results = made_results()
+    extra = [
+        replace(one, model=model, subject=subject, weights=model)
+        for one in results.where(model="vanilla", subject="u", metric="auroc").rows
+        for model, subject in (("ensemble", "energy"), ("ensemble", "msp"), ("duq", "u"), ("duq", "kernel"))
+    ]
+    tables = make_tables(Results.concat([results, Results.without_resamples(extra)]))
+    for name in ("ranking", "scores", "ranking-corruptions"):
+        text = [[cell.text for cell in line] for line in tables[f"cifar10-{name}"].body]
+        pairs = {pair for line in text for pair in itertools.pairwise(line)}
+        assert {("ensemble", "msp"), ("duq", "kernel")} <= pairs
+        assert not {("ensemble", "energy"), ("duq", "u")} & pairs
 
 
 def test_paired_noise_does_not_hide_a_difference() -> None:

@@ -28,7 +28,7 @@ from shiftprism.edits import average
 from shiftprism.heads import Head
 from shiftprism.outputs import Outputs
 from shiftprism.recommend import Labelled, fit_scores
-from shiftprism.rows import Condition, Results, Source, read_rows, set_file
+from shiftprism.rows import Condition, Results, Source, read_rows, set_file, why_left_out
 from shiftprism.training import Setup, read_result, read_run_settings, run, split_held_out
 
 
@@ -112,7 +112,9 @@ def _measure_model(cell: Cell, inside: InDistribution, device: str) -> Results:
         if predictor.held_out:
             validation = Labelled(predictor.predict(set_file("held-out"), held), held.labels)
     with stopwatch.time("fit"):
-        scores, unfit_scores = fit_scores(cell.plan.scores, training, validation, predictor.head, strict=False)
+        senseless = {name: reason for name in cell.plan.scores if (reason := why_left_out(cell.model, name))}
+        names = [name for name in cell.plan.scores if name not in senseless]
+        scores, unfit_scores = fit_scores(names, training, validation, predictor.head, strict=False)
         calibrators, unfit_calibrators = _fit_calibrators(cell, validation, predictor.source.weights)
         crossed = None
         if not predictor.held_out:
@@ -127,7 +129,8 @@ def _measure_model(cell: Cell, inside: InDistribution, device: str) -> Results:
         with stopwatch.time("rows"):
             condition = Condition(shift.name, shift.kind, shift.severity)
             measurement.add(condition, Labelled(outputs, data.labels))
-    cell.folder.write_about({**about["left_out"], **unfit_scores, **unfit_calibrators}, stopwatch.seconds)
+    left_out = {**about["left_out"], **senseless, **unfit_scores, **unfit_calibrators}
+    cell.folder.write_about(left_out, stopwatch.seconds)
     return measurement.results()
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
-from shiftprism.rows import Effect, Measured
+from shiftprism.rows import LEVEL, Effect, Measured, adjust_p_values
 
 Judgement = Literal["holds", "contradicted", "not shown", "not measured"]
 """What the rows say about a claim. "Not shown": the rows cannot tell. "Not measured": they say nothing about it."""
@@ -38,6 +38,15 @@ class Claim:
     """mean: the mean of the effects decides, exceptions are listed; every: each must hold; zero: all are exactly 0."""
     margin: float = 0.0
     """How far below 0 an effect may lie: for claims of "not worse"."""
+
+    @property
+    def is_about_training(self) -> bool:
+        """Whether another training run may change it; not if it is about images or pixels alone."""
+        return self.rule != "zero" and self.unit != "distance"
+
+    def decides(self, estimate: "Estimate") -> bool:
+        """Whether an estimate has enough seeds to decide anything."""
+        return estimate.seeds > 1 or not self.is_about_training
 
 
 class Estimate(NamedTuple):
@@ -84,51 +93,66 @@ class Finding(NamedTuple):
 
 
 def judge_claim(claim: Claim, measured: Measured) -> Finding:
-    """A claim holds if its 95 % interval lies above −margin, and is contradicted if it lies below.
+    """A claim holds if every deciding interval lies above −margin, and is contradicted if one lies below.
 
-    The interval of a single seed is over images alone: another training run may differ by more. So one seed shows no
-    claim, unless the claim is about images or pixels and no training is in it.
+    One of many intervals lies below by chance, so a contradiction needs Holm's correction for their number. (All of
+    many lie above by chance less often than one does: to hold needs none.) One seed says nothing about another training
+    run, so an effect of a model with one seed decides nothing, unless no training is in the claim.
     """
     effects, missing, scope = claim.measure(measured)
     members = [_estimate(name, effect, claim) for name, effect in effects]
     if not members:
         lacks = f"no rows of {', '.join(missing)}" if missing else ""
         return Finding(claim, "not measured", [], _join(lacks, scope), measured.title)
-    deciding = members
+    deciding = effects
     if claim.rule == "mean" and len(members) > 1:
-        deciding = [_estimate(f"mean of {len(members)}", Effect.mean([effect for _, effect in effects]), claim)]
+        deciding = [(f"mean of {len(members)}", Effect.mean([effect for _, effect in effects]))]
     judgement, reason = _judge(claim, deciding, missing)
-    trained = claim.rule != "zero" and claim.unit != "distance"
-    if trained and judgement == "holds" and all(one.seeds == 1 for one in members):
-        judgement = "not shown"  # the note on few seeds is the reason
-    family = _exceptions(members, claim.margin) if deciding is not members else ""
-    few = _few_seeds(members) if trained else ""
-    evidence = deciding if deciding is members else deciding + members
-    return Finding(claim, judgement, evidence, _join(reason, family, scope, few), measured.title)
+    family = _exceptions(members, claim) if deciding is not effects else ""
+    few = _few_seeds(members) if claim.is_about_training else ""
+    evidence = [_estimate(name, effect, claim) for name, effect in deciding] if deciding is not effects else []
+    return Finding(claim, judgement, evidence + members, _join(reason, family, scope, few), measured.title)
 
 
-def _judge(claim: Claim, deciding: Sequence[Estimate], missing: Sequence[str]) -> tuple[Judgement, str]:
+def _judge(claim: Claim, deciding: Sequence[tuple[str, Effect]], missing: Sequence[str]) -> tuple[Judgement, str]:
     """The judgement and its reason."""
+    edge, estimates = -claim.margin, [_estimate(name, effect, claim) for name, effect in deciding]
     if claim.rule == "zero":
-        against, undecided = [one for one in deciding if one.value != 0], list[Estimate]()
+        against, undecided = [one for one in estimates if one.value != 0], list[Estimate]()
     else:
-        against = [one for one in deciding if one.high < -claim.margin]
-        undecided = [one for one in deciding if one.low <= -claim.margin]
+        able = [i for i, one in enumerate(estimates) if claim.decides(one)]
+        adjusted = dict(zip(able, adjust_p_values([deciding[i][1].p_value(edge) for i in able]), strict=True))
+        against = [estimates[i] for i in able if adjusted[i] < 1 - LEVEL and estimates[i].value < edge]
+        undecided = [one for one in estimates if one.low <= edge or not claim.decides(one)]
     if against:
         return "contradicted", _list_estimates(against)
     if undecided:
-        edge = f"−{_margin(claim)}" if claim.margin else "0"
-        names = "" if len(deciding) == 1 else f" for {', '.join(one.name for one in undecided[:3])}{_more(undecided)}"
-        return "not shown", f"the interval includes {edge}{names}"
+        return "not shown", _explain_undecided(claim, undecided, len(deciding) > 1)
     if missing:
         return "not measured", f"what was measured agrees, but there are no rows of {', '.join(missing)}"
     return "holds", f"within a margin of {_margin(claim)}" if claim.margin else ""
 
 
-def _exceptions(members: Sequence[Estimate], margin: float) -> str:
+def _explain_undecided(claim: Claim, undecided: Sequence[Estimate], of_many: bool) -> str:
+    """Why the effects decide nothing, with their names where there are others."""
+    edge = f"−{_margin(claim)}" if claim.margin else "0"
+    reasons: dict[str, list[Estimate]] = {}
+    for one in undecided:
+        if not claim.decides(one):
+            reason = "one seed decides nothing"
+        elif one.high < -claim.margin:
+            reason = f"the interval is below {edge}, but not with Holm's correction,"
+        else:
+            reason = f"the interval includes {edge}"
+        reasons.setdefault(reason, []).append(one)
+    names = {reason: ", ".join(one.name for one in group[:3]) + _more(group) for reason, group in reasons.items()}
+    return _join(*(f"{reason} for {names[reason]}" if of_many else reason.rstrip(",") for reason in reasons))
+
+
+def _exceptions(members: Sequence[Estimate], claim: Claim) -> str:
     """How many members of a family hold on their own, and which point the other way."""
-    above = sum(one.low > -margin for one in members)
-    below = sorted((one for one in members if one.value < -margin), key=lambda one: one.value)
+    above = sum(one.low > -claim.margin and claim.decides(one) for one in members)
+    below = sorted((one for one in members if one.value < -claim.margin), key=lambda one: one.value)
     against = f", against it: {_list_estimates(below)}" if below else ""
     return f"{above} of {len(members)} hold on their own{against}"
 

@@ -168,12 +168,14 @@ def time_saved(measured: Measured) -> Evidence:
 
 
 def norm_reduction(measured: Measured) -> Evidence:
-    """The share by which the median norm is below that of clean images, at the highest severity of each corruption."""
+    """The share by which the median norm is below that of clean images, over all severities of each corruption."""
     clean = measured.effect("alpha-beta", "clean", 0, "norm", "median")
     effects = Effects()
     for shift in measured.shifts("covariate", ladder=True):
-        worst = measured.effect("alpha-beta", shift, measured.steps[shift][-1], "norm", "median")
-        effects += [(display_name(shift), (clean - worst) * (1 / clean.value))] if worst and clean else []
+        steps = [measured.effect("alpha-beta", shift, step, "norm", "median") for step in measured.steps[shift]]
+        present = [step for step in steps if step is not None]
+        if clean and present:
+            effects.append((display_name(shift), (clean - Effect.mean(present)) * (1 / clean.value)))
     return Evidence(effects, () if effects else ("median norms",))
 
 

@@ -10,6 +10,7 @@ from shiftprism.report._tables import (
     Pair,
     Ranked,
     calibration_table,
+    compare_with,
     corruptions_not_chosen_on,
     detection_table,
     rank_calibrators,
@@ -72,8 +73,9 @@ def _without_paper(table: Table, first: str) -> Table:
     """The lines that we measured, without the paper's numbers and with a short note."""
     body = [[cell._replace(paper="") for cell in line] for line in table.body if any(cell.seeds for cell in line)]
     note = (
-        f"{first}; mean ± standard deviation over seeds, or the value of one seed. Bold: the best of these, and those "
-        "not significantly worse (95 %, over seeds and images); nothing where that is most of the column."
+        f"{first}; mean ± standard deviation over seeds, or the value of one seed, which is never bold beside other "
+        "models. Bold: the best of these, and those not significantly worse (5 %, over seeds and images); nothing "
+        "where that is most of the column."
     )
     return table._replace(body=body, note=note)
 
@@ -110,16 +112,16 @@ def _list_better(ranking: Sequence[Ranked], ours: Pair, what: str, who: str, mos
     if not places:
         return ""
     own = ranking[places[0]]
-    clearly: list[str] = []
-    possibly: list[str] = []
-    for one in ranking[: places[0]]:
-        seeds = ", one seed" if one.effect.seeds == 1 else ""
+    verdicts = compare_with(own.effect, [one.effect for one in ranking])  # all pairs, so that Holm counts them all
+    higher: dict[str, list[str]] = {"better": [], "no": [], "one seed": []}
+    for one, verdict in zip(ranking[: places[0]], verdicts, strict=False):
         model, subject = one.pair
-        significant = (one.effect - own.effect).low > 0
-        (clearly if significant else possibly).append(f"`{subject}` of {model} ({one.cell.text}{seeds})")
+        higher[verdict].append(f"`{subject}` of {model} ({one.cell.text})")
+    seeds = f" Higher with one seed, which decides nothing: {_shorten(higher['one seed'], most)}."
     return (
-        f"**{what}:** {who} is number {places[0] + 1} of {len(ranking)} with {own.cell.text}. Significantly better: "
-        f"{_shorten(clearly, most)}. Better, but not significantly: {_shorten(possibly, most)}."
+        f"**{what}:** {who} is number {places[0] + 1} of {len(ranking)} with {own.cell.text}. Significantly better "
+        f"(Holm's correction for all pairs): {_shorten(higher['better'], most)}. Better, but not significantly: "
+        f"{_shorten(higher['no'], most)}.{seeds if higher['one seed'] else ''}"
     )
 
 

@@ -7,7 +7,19 @@ from typing import NamedTuple
 
 from shiftprism.claims import PAPER, paper_value
 from shiftprism.report._table import NONE, Cell, Table, label_cells
-from shiftprism.rows import Effect, Key, Measured, Results, Summary, display_name, file_stem, is_own_score
+from shiftprism.rows import (
+    LEVEL,
+    Effect,
+    Key,
+    Measured,
+    Results,
+    Summary,
+    adjust_p_values,
+    display_name,
+    file_stem,
+    is_own_score,
+    why_left_out,
+)
 
 MODELS = (
     *("vanilla", "duq", "sngp", "ddu", "odin", "hyper-free", "inner", "euclidean", "gsd", "ensemble"),
@@ -15,9 +27,10 @@ MODELS = (
 )
 """The order of models in a table, that of the paper; others follow in the order of their rows."""
 BOLD = (
-    "Bold: the best mean, and the means after it, in order, up to the first that is significantly worse (the 95 % "
-    "interval of the difference, a paired bootstrap over seeds and images, excludes 0; for a model with one seed it is "
-    "over images alone). Nothing is bold where that would be more than half of the rivals of the best."
+    "Bold: the best mean, and the means after it, in order, up to the first that is significantly worse (5 %, paired "
+    "over seeds and images, with Holm's correction for the column). A model with one seed shows nothing of its seed "
+    "noise: it is not bold beside other models. Nothing is bold where that would be more than half of the rivals of "
+    "the best."
 )
 BEST_AUROC = 0.55
 """Below it no score is called the best, because 50 % is chance."""
@@ -158,15 +171,18 @@ def ranking_table(measured: Measured, sets: Sequence[str], among: str = "") -> T
         return None
     cells = _mark_best([(one.cell, one.effect) for one in ranking], "auroc")
     ours = next((one.effect for one in ranking if one.pair == OURS), None)
+    verdicts = compare_with(ours, [one.effect for one in ranking]) if ours else []
     body = []
-    for place, (one, cell) in enumerate(zip(ranking, cells, strict=True), 1):
-        interval = Cell(f"{100 * one.effect.low:.1f} to {100 * one.effect.high:.1f}")
-        against = _compare_with_ours(one.effect, None if one.pair == OURS else ours)
-        body.append([*label_cells(str(place), *one.pair), cell, interval, *against])
+    for place, (one, cell) in enumerate(zip(ranking, cells, strict=True)):
+        against = [Cell(), Cell()]
+        if ours is not None and one.pair != OURS:
+            against = [_print_difference(one.effect, ours), Cell(verdicts[place])]
+        body.append([*label_cells(str(place + 1), *one.pair), cell, _print_interval(one.effect), *against])
     head = ["rank", "model", "score", f"mean AUROC of {len(sets)}", "95 % interval", "minus U of α-β", "significantly"]
     note = (
         f"AUROC in %, mean over {', '.join(map(display_name, sets))}, ± standard deviation over seeds; the interval is "
-        f"over seeds and images. {BOLD_AUROC} Pairs that lack one of these sets are left out."
+        "over seeds and images, or over images alone where a model has one seed, which decides nothing. Significantly: "
+        f"5 %, with Holm's correction for all pairs. {BOLD_AUROC} Pairs that lack one of these sets are left out."
     )
     title = f"{measured.title}: all scores ranked{among}"
     return Table(title, note, head, body, 3, group=0, section="all scores")
@@ -214,15 +230,38 @@ def find_best(effects: Sequence[Effect | None]) -> list[bool]:
     So a noisy number far down the order, which three seeds cannot tell from the best, is not printed as one of the
     best.
     """
-    order = sorted((effect for effect in effects if effect is not None), key=lambda effect: -effect.value)
-    best = [next(iter(order), None)]
-    for effect in order[1:]:
-        if (order[0] - effect).low > 0:
+    present = [effect for effect in effects if effect is not None]
+    networks = {key for effect in present for key in effect.parts}
+    # the scores of one network are compared on this network; models are compared over seeds
+    order = [effect for effect in present if effect.seeds > 1 or len(networks) == 1]
+    order.sort(key=lambda effect: -effect.value)
+    best = order[:1]
+    for effect, verdict in zip(order[1:], compare_with(order[0], order[1:]) if order else (), strict=True):
+        if verdict == "worse":
             break
         best.append(effect)
     if len(order) < 2 or len(best) - 1 > (len(order) - 1) / 2:
         return [False] * len(effects)
     return [effect is not None and any(effect is one for one in best) for effect in effects]
+
+
+def compare_with(ours: Effect, others: Sequence[Effect]) -> list[str]:
+    """For each of the others "better", "worse" or "no" (not significantly), with Holm's correction for their number.
+
+    "One seed" where a model has one seed alone, which decides nothing beside another model.
+    """
+    contrasts = [other - ours for other in others]
+    able = [contrast for contrast in contrasts if contrast.decides]
+    adjusted = iter(adjust_p_values([contrast.p_value() for contrast in able]))
+    verdicts = []
+    for contrast in contrasts:
+        if not contrast.decides:
+            verdicts.append("one seed")
+        elif next(adjusted) >= 1 - LEVEL:
+            verdicts.append("no")
+        else:
+            verdicts.append("better" if contrast.value > 0 else "worse")
+    return verdicts
 
 
 def _mark_best(column: Sequence[Number], metric: str) -> list[Cell]:
@@ -266,13 +305,16 @@ def _fill_cell(cell: Cell, summary: Summary, n: int, form: Format) -> Cell:
     return filled._replace(mean=summary.mean, std=std, seeds=summary.seeds)
 
 
-def _compare_with_ours(effect: Effect, ours: Effect | None) -> list[Cell]:
-    if ours is None:
-        return [Cell(), Cell()]
+def _print_interval(effect: Effect) -> Cell:
+    """The interval of an AUROC; symmetric around the value, so it is cut off at 100 %."""
+    images = " (images)" if effect.seeds == 1 else ""
+    return Cell(f"{100 * max(effect.low, 0.0):.1f} to {100 * min(effect.high, 1.0):.1f}{images}")
+
+
+def _print_difference(effect: Effect, ours: Effect) -> Cell:
     apart = effect - ours
     text = f"{100 * apart.value:+.1f} [{100 * apart.low:+.1f}, {100 * apart.high:+.1f}]"
-    word = "better" if apart.low > 0 else "worse" if apart.high < 0 else "no"
-    return [Cell(text.replace("-", "−"), mean=apart.value, seeds=apart.seeds, n=apart.n), Cell(word)]
+    return Cell(text.replace("-", "−"), mean=apart.value, seeds=apart.seeds, n=apart.n)
 
 
 def _list_pairs(measured: Measured, shifts: Iterable[str], metric: str, severities: Iterable[int] = (0,)) -> list[Pair]:
@@ -281,7 +323,7 @@ def _list_pairs(measured: Measured, shifts: Iterable[str], metric: str, severiti
     ours = [
         (key[0], key[3])
         for key in measured.index
-        if (key[1], key[2]) in wanted and key[4] == metric and key[0] not in APART
+        if (key[1], key[2]) in wanted and key[4] == metric and key[0] not in APART and not why_left_out(key[0], key[3])
     ]
     if not ours:
         return []

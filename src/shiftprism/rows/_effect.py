@@ -1,41 +1,119 @@
-"""Intervals over seeds and images: a hierarchical bootstrap that pairs whatever shares images or seeds."""
+"""Effects: numbers with what they are on each seed and on each resample of the images, and intervals over both."""
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
 from scipy import stats
 
 from shiftprism._checks import Floats
-from shiftprism._errors import wrong
-from shiftprism.rows._results import Results
-from shiftprism.rows._row import Row
 
 DRAWS = 2000
-Key = tuple[str, str, int, str, str]
-"""(model, shift, severity, subject, metric)."""
+LEVEL = 0.95
+_NOISE = 0.2
+"""An image part below this share of its own estimate is taken for 0: B = 200 resamples cannot tell it from 0."""
+Part = tuple[str, tuple[int, ...]]
+"""A model and the seeds it was trained with."""
 
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """A number with its bootstrap draws: differences, means and rank correlations of effects are effects again."""
+    """A number with its 95 % interval over seeds and images. Differences, means and multiples are effects again.
 
-    value: float
-    draws: Floats
-    """(DRAWS,): draw d takes the same images for every number, and the same seeds for every number of a model."""
-    seeds: int
-    """Of the model that has the fewest."""
+    An effect is a sum over models of means over seeds. So it keeps, for each model and seed, the value and its
+    deviations on B resamples of the images. Resample b draws the same images for everything, and the seeds of a model
+    are the same for all its numbers: whatever two effects share cancels in their difference.
+
+    Three kinds of noise are in it, and each is counted once:
+
+    - *shared image noise*: all seeds and models saw the same test images. Its variance is that of the effect over the
+      resamples, without the own image noise in it, which is estimated by how differently the seeds of a model move;
+    - *own image noise*: each network errs on images of its own;
+    - *seed noise*: another training run is another network.
+
+    The last two are the sample variance over the S seeds, divided by S: an estimate with S − 1 degrees of freedom. The
+    interval is Student's, with the degrees of freedom of Welch and Satterthwaite for a sum of variances.
+    """
+
+    parts: Mapping[Part, Floats]
+    """For each model an array (S, 1 + B): the value of each seed, then its deviations on the resamples."""
     n: int
     """The images of the smallest set."""
+    draws: Floats | None = None
+    """(DRAWS,): draws of a number that is no sum over seeds (a rank correlation); its interval is their quantiles."""
+    center: float = 0.0
+    """The number itself, where there are draws."""
+
+    @staticmethod
+    def of(values: Mapping[int, float], resamples: Mapping[int, Floats], model: str, n: int) -> "Effect":
+        """The mean over seeds of one `value` a seed, given (B,) `resamples` of the images for each.
+
+        Resamples are centred on the value, because a metric that measures a distance (ECE) is larger on a resample than
+        on the sample.
+
+        >>> import numpy as np
+        >>> noise = np.random.default_rng(0).standard_normal(200) / 10
+        >>> effect = Effect.of({0: 0.9}, {0: 0.9 + noise}, "vanilla", 100)
+        >>> bool(abs(effect.high - effect.low - 2 * 1.96 / 10) < 0.05)
+        True
+        """
+        seeds = tuple(sorted(values))
+        own = np.array([[values[seed]] for seed in seeds], np.float64)
+        images = np.stack([resamples[seed] for seed in seeds]).astype(np.float64)
+        images -= images.mean(1, keepdims=True)
+        return Effect({(model, seeds): np.hstack([own, images])}, n)
+
+    @property
+    def seeds(self) -> int:
+        """Of the model that has the fewest."""
+        return min(len(seeds) for _, seeds in self.parts)
+
+    @cached_property
+    def value(self) -> float:
+        if self.draws is not None:
+            return self.center
+        return float(sum(part[:, 0].mean() for part in self.parts.values()))
+
+    @cached_property
+    def variances(self) -> tuple[float, list[tuple[float, int]]]:
+        """The variance by shared image noise; and that over the seeds of each model, with its degrees of freedom."""
+        over_images = float(np.var(sum(part[:, 1:].mean(0) for part in self.parts.values()), ddof=1))
+        own, over_seeds = 0.0, []
+        for part in self.parts.values():
+            count = len(part)
+            if count > 1:
+                apart = part - part.mean(0)
+                own += float(np.var(apart[:, 1:], axis=1, ddof=1).sum()) / (count - 1) / count
+                over_seeds.append((float((apart[:, 0] ** 2).sum()) / (count - 1) / count, count - 1))
+        shared = over_images - own
+        return (shared if shared > _NOISE * over_images else 0.0), over_seeds
+
+    @cached_property
+    def error(self) -> float:
+        """The standard error over seeds and images."""
+        if self.draws is not None:
+            return float(self.draws.std())
+        shared, over_seeds = self.variances
+        return float(np.sqrt(shared + sum(variance for variance, _ in over_seeds)))
+
+    @cached_property
+    def freedom(self) -> float:
+        """Its degrees of freedom, by Welch and Satterthwaite; infinite where no seed noise is in it."""
+        over_seeds = [] if self.draws is not None else self.variances[1]
+        lost = sum(variance**2 / freedom for variance, freedom in over_seeds)
+        return self.error**4 / lost if lost > 0 else np.inf
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """The 95 % interval, extended to the value where a bound keeps the draws below it (a rank correlation of 1)."""
-        low, high = np.quantile(self.draws, (0.025, 0.975))
-        return min(float(low), self.value), max(float(high), self.value)
+        """The 95 % interval. Quantiles of draws are extended to the value, where a bound keeps the draws below it."""
+        tails = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+        if self.draws is not None:
+            low, high = np.quantile(self.draws, tails)
+            return min(float(low), self.value), max(float(high), self.value)
+        half = float(stats.t.ppf(tails[1], self.freedom)) * self.error
+        return self.value - half, self.value + half
 
     @property
     def low(self) -> float:
@@ -45,135 +123,100 @@ class Effect:
     def high(self) -> float:
         return self.ends[1]
 
+    def p_value(self, against: float = 0.0) -> float:
+        """Of the two-sided test that the truth is `against`; below 5 % where the interval excludes it."""
+        apart = abs(self.value - against)
+        if self.draws is not None:
+            beyond = min(float(np.mean(self.draws <= against)), float(np.mean(self.draws >= against)))
+            return min(1.0, 2 * max(beyond, 1 / DRAWS))
+        if self.error == 0:
+            return float(apart == 0)
+        return float(2 * stats.t.sf(apart / self.error, self.freedom))
+
+    @property
+    def decides(self) -> bool:
+        """Whether the interval may decide which of two models is better.
+
+        A model with one seed shows nothing of its seed noise, so its interval is too narrow. Two numbers of one network
+        are another matter: their difference is about this network, and the images decide.
+        """
+        return len(self.parts) == 1 or self.seeds > 1
+
     def __sub__(self, other: "Effect") -> "Effect":
-        fewest = min(self.seeds, other.seeds), min(self.n, other.n)
-        return Effect(self.value - other.value, self.draws - other.draws, *fewest)
+        return _add([self, other], [1.0, -1.0])
 
     def __mul__(self, number: float) -> "Effect":
-        return Effect(self.value * number, self.draws * number, self.seeds, self.n)
-
-    @staticmethod
-    def of(values: Mapping[int, float], resamples: Mapping[int, Floats], model: str, n: int) -> "Effect":
-        """The mean over seeds of one `value` a seed, given (B,) `resamples` of the images for each.
-
-        A draw takes one resample of the images, the same for all seeds (they saw the same test set), and S of the S
-        seeds with replacement. A bootstrap of S seeds varies too little, by √((S−1)/S), and their deviation is itself
-        an estimate, which Student's t allows for: deviations over seeds are widened by √(S/(S−1)) · t(S−1)/t(∞) at
-        95 %. A single seed has no such deviation: its interval is over the images alone. Resamples are centred on the
-        value, because a metric that measures a distance (ECE) is larger on a resample than on the sample.
-
-        >>> import numpy as np
-        >>> noise = np.random.default_rng(0).standard_normal(200) / 10
-        >>> effect = Effect.of({0: 0.9}, {0: 0.9 + noise}, "vanilla", 100)
-        >>> bool(abs(effect.high - effect.low - 2 * 1.96 / 10) < 0.05)
-        True
-        """
-        seeds = sorted(values)
-        own = np.array([values[seed] for seed in seeds], np.float64)
-        images = np.stack([resamples[seed] for seed in seeds]).astype(np.float64)
-        images += (own - images.mean(1))[:, None]
-        columns = _columns(images.shape[1])
-        common = images.mean(0)[columns]
-        chosen = (_weights(model, tuple(seeds)) * images[:, columns].T).sum(1)
-        return Effect(float(own.mean()), common + _widening(len(seeds)) * (chosen - common), len(seeds), n)
+        return _add([self], [number])
 
     @staticmethod
     def mean(effects: "Sequence[Effect]") -> "Effect":
         """The unweighted mean of several."""
-        value = float(np.mean([one.value for one in effects]))
-        draws = np.mean([one.draws for one in effects], axis=0)
-        return Effect(value, draws, min(one.seeds for one in effects), min(one.n for one in effects))
+        return _add(effects, [1 / len(effects)] * len(effects))
 
     @staticmethod
     def rank_correlation(effects: "Sequence[Effect]") -> "Effect":
         """Spearman's correlation of the effects with their places 1, 2, 3, …: 1 where each is above the one before.
 
         >>> import numpy as np
-        >>> ladder = [Effect(value, np.full(DRAWS, value), 1, 10) for value in (0.6, 0.7, 0.7, 0.9)]
+        >>> ladder = [Effect.of({0: value}, {0: np.full(200, value)}, "m", 10) for value in (0.6, 0.7, 0.7, 0.9)]
         >>> round(Effect.rank_correlation(ladder).value, 3)
         0.949
         """
-        values = np.column_stack([np.array([one.value for one in effects]), *np.stack([e.draws for e in effects], 1)])
+        values = np.vstack([np.concatenate([[one.value], one.draw()]) for one in effects])
         ranks = stats.rankdata(values, axis=0)
         places = np.arange(1.0, len(effects) + 1)[:, None]
         ranks, places = ranks - ranks.mean(0), places - places.mean()
         scale = np.sqrt((ranks**2).sum(0) * (places**2).sum())
         # effects that are all equal neither rise nor fall
         found = np.divide((ranks * places).sum(0), scale, out=np.zeros_like(scale), where=scale > 0)
-        return Effect(float(found[0]), found[1:], min(one.seeds for one in effects), min(one.n for one in effects))
+        parts = {key: part for one in effects for key, part in one.parts.items()}
+        return Effect(parts, min(one.n for one in effects), found[1:], float(found[0]))
+
+    def draw(self) -> Floats:
+        """(DRAWS,): draws of the number. Those of two effects share the images, and the seeds of a model.
+
+        The seed part is normal with the variance over seeds, widened by Student's t. The image part is one of the B
+        resamples.
+        """
+        if self.draws is not None:
+            return self.draws
+        shared, _ = self.variances
+        images = np.asarray(sum(part[:, 1:].mean(0) for part in self.parts.values()), np.float64)
+        spread = images.std()
+        draws = self.value + images[_columns(len(images))] * (np.sqrt(shared) / spread if spread else 0.0)
+        for (model, seeds), part in self.parts.items():
+            if len(seeds) > 1:
+                draws = draws + _student(len(seeds)) * (_weights(model, seeds) @ part[:, 0])
+        return np.asarray(draws, np.float64)
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """The rows of one ID data set and protocol, by (model, shift, severity, subject, metric), over seeds."""
+def adjust_p_values(p_values: Sequence[float]) -> list[float]:
+    """Holm's p-values of a family: below 5 % for all that may be called significant together.
 
-    data: str
-    protocol: str
-    results: Results
-    _effects: dict[Key, Effect | None] = field(default_factory=dict)
+    Of all families in which nothing is true, at most 5 % have any such member.
 
-    @staticmethod
-    def split(results: Results) -> "list[Measured]":
-        """One for each ID data set and protocol; rows about the pixels alone belong to every protocol."""
-        pairs = dict.fromkeys((row.data, row.protocol) for row in results.rows if row.model != "pixels")
-        pairs = pairs or dict.fromkeys((row.data, row.protocol) for row in results.rows)
-        made = []
-        for data, protocol in pairs:
-            rows = [(i, row) for i, row in enumerate(results.rows) if row.data == data]
-            kept = [i for i, row in rows if row.protocol == protocol or row.model == "pixels"]
-            made.append(Measured(data, protocol, results.take(kept)))
-        return made
+    >>> [round(p, 3) for p in adjust_p_values([0.01, 0.04, 0.03])]
+    [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(p_values)
+    steps = np.asarray(p_values, np.float64)[order] * np.arange(len(order), 0, -1)
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0) if len(order) else steps
+    return [float(p) for p in adjusted]
 
-    @cached_property
-    def index(self) -> dict[Key, dict[int, int]]:
-        """{key: {seed: number of the row}}; rows of two networks for one key and seed are an error."""
-        found: dict[Key, dict[int, int]] = defaultdict(dict)
-        for number, row in enumerate(self.results.rows):
-            seeds = found[row.model, row.shift, row.severity, row.subject, row.metric]
-            other = self.results.rows[seeds[row.seed]] if row.seed in seeds and row.model != "pixels" else row
-            if other.weights != row.weights or other.backbone != row.backbone:
-                both = f"{other.backbone} {other.weights} and {row.backbone} {row.weights}"
-                got = f"{row.model}, seed {row.seed}, of {both}"
-                raise wrong("results", "of one network for each model and seed", got, "take a part with results.where")
-            seeds[row.seed] = number
-        return dict(found)
 
-    @cached_property
-    def kinds(self) -> dict[str, str]:
-        """{shift: kind}, in the order of the rows."""
-        return {row.shift: row.kind for row in self.results.rows}
-
-    @cached_property
-    def steps(self) -> dict[str, list[int]]:
-        """{shift: its severities, in order}; 0 is none, so a set without severities has an empty list."""
-        found: dict[str, set[int]] = {name: set() for name in self.kinds}
-        for row in self.results.rows:
-            found[row.shift].add(row.severity)
-        return {name: sorted(own - {0}) for name, own in found.items()}
-
-    @property
-    def title(self) -> str:
-        """The data set, with the protocol where it is not the held-out one."""
-        return self.data if self.protocol in ("", "held-out") else f"{self.data} ({self.protocol} protocol)"
-
-    def shifts(self, kind: str, ladder: bool) -> list[str]:
-        """The shifts of a kind: those with several severities (a ladder), or those without."""
-        return [name for name, own in self.kinds.items() if own == kind and bool(self.steps[name]) == ladder]
-
-    def rows(self, key: Key) -> list[Row]:
-        """The rows of a key, one a seed; an empty list where it was not measured."""
-        return [self.results.rows[i] for i in self.index.get(key, {}).values()]
-
-    def effect(self, model: str, shift: str, severity: int, subject: str, metric: str) -> Effect | None:
-        """The mean over seeds with its draws; None where it was not measured."""
-        key = model, shift, severity, subject, metric
-        if key not in self._effects:
-            at = self.index.get(key, {})
-            values = {seed: self.results.rows[i].value for seed, i in at.items()}
-            resamples = {seed: self.results.resamples[i] for seed, i in at.items()}
-            n = min((self.results.rows[i].n for i in at.values()), default=0)
-            self._effects[key] = Effect.of(values, resamples, model, n) if at else None
-        return self._effects[key]
+def _add(effects: Sequence[Effect], factors: Sequence[float]) -> Effect:
+    """The sum of the effects, each times its factor; what two of them share is added before it is squared."""
+    parts: dict[Part, Floats] = {}
+    for effect, factor in zip(effects, factors, strict=True):
+        for key, part in effect.parts.items():
+            parts[key] = parts.get(key, 0.0) + factor * part
+    n = min(effect.n for effect in effects)
+    if all(effect.draws is None for effect in effects):
+        return Effect(parts, n)
+    draws = sum(factor * effect.draw() for effect, factor in zip(effects, factors, strict=True))
+    center = sum(factor * effect.value for effect, factor in zip(effects, factors, strict=True))
+    return Effect(parts, n, np.asarray(draws, np.float64), float(center))
 
 
 @cache
@@ -184,14 +227,15 @@ def _columns(count: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
 
 @cache
 def _weights(model: str, seeds: tuple[int, ...]) -> Floats:
-    """(DRAWS, S): the share of each seed in each draw; the same for all numbers of a model, others for another."""
+    """(DRAWS, S): weights of sum 0 that give values over seeds the variance s²/S; the same for all numbers of a model.
+
+    Normal weights, not those of a bootstrap of seeds: with two seeds a bootstrap takes three values only.
+    """
     key = hashlib.sha256(f"{model} {seeds}".encode()).digest()
-    count = len(seeds)
-    drawn = np.random.default_rng(list(key)).multinomial(count, [1 / count] * count, size=DRAWS)
-    return drawn / count
+    normal = np.random.default_rng(list(key)).standard_normal((DRAWS, len(seeds)))
+    return np.asarray((normal - normal.mean(1, keepdims=True)) / np.sqrt(len(seeds) * (len(seeds) - 1)))
 
 
-def _widening(seeds: int) -> float:
-    if seeds == 1:
-        return 1.0
-    return float(np.sqrt(seeds / (seeds - 1)) * stats.t.ppf(0.975, seeds - 1) / stats.norm.ppf(0.975))
+def _student(seeds: int) -> float:
+    tail = (1 + LEVEL) / 2
+    return float(stats.t.ppf(tail, seeds - 1) / stats.norm.ppf(tail))

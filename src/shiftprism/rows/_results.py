@@ -39,11 +39,16 @@ class Results(NamedTuple):
 
     @staticmethod
     def without_resamples(rows: Sequence[Row]) -> "Results":
-        """Rows alone: value + error · z, z normal and independent for each row.
+        """Rows alone: value + error · z, z normal.
 
-        Paired rows then count as independent, so intervals of differences are too wide rather than too narrow.
+        The rows of one model, subject and metric share their z, over seeds and shifted sets: a mean of them is then no
+        more certain than one of them. Other rows have a z of their own, so differences between two scores, two models,
+        or clean and shifted images have wide intervals. (A difference between two shifted sets has a narrow one.)
         """
-        z = np.random.default_rng(0).standard_normal((len(rows), RESAMPLES))
+        groups = [(r.data, r.protocol, r.model, r.subject, r.metric, r.shift == "clean") for r in rows]
+        places = {group: place for place, group in enumerate(dict.fromkeys(groups))}
+        z = np.random.default_rng(0).standard_normal((len(places), RESAMPLES))[[places[group] for group in groups]]
+        z = z.reshape(len(rows), RESAMPLES)
         values, errors = (np.array([getattr(row, name) for row in rows], np.float64) for name in ("value", "error"))
         return Results(list(rows), (values[:, None] + errors[:, None] * z).astype(np.float32))
 
