@@ -42,13 +42,11 @@ def test_whoever_is_best_of_all_is_in_the_short_table_and_its_rank_with_it() -> 
 def test_the_standing_names_what_is_significantly_better() -> None:
     alone, beaten = (standing(results, "cifar10").splitlines() for results in (made_results(), with_winner()))
     assert "U of α-β is number 1 of " in alone[0]
-    assert (
-        "Significantly better (Holm's correction for all pairs): none. Better, but not significantly: none." in alone[0]
-    )
+    assert "Significantly better: none. Better, but not significantly: none." in alone[0]
     assert "U of α-β is number 2 of " in beaten[0]
-    assert "Higher with one seed, which decides nothing: `vim` of sngp (100.0)." in beaten[0]
+    assert "Ahead with one seed, which decides nothing: `vim` of sngp (100.0)." in beaten[0]
     clearly = standing(with_winner(3), "cifar10").splitlines()
-    assert "(Holm's correction for all pairs): `vim` of sngp (100.0 ± 0.0)." in clearly[0]
+    assert "Significantly better: `vim` of sngp (100.0 ± 0.0)." in clearly[0]
     (ece,) = [line for line in alone if "mean ECE, corrupted" in line]
     assert "α-β calibrated by α-β is number " in ece
     assert "on which no score of ours was chosen" in alone[1]

@@ -220,6 +220,15 @@ def test_pairs_that_say_nothing_are_not_ranked() -> None:
         assert not {("ensemble", "energy"), ("duq", "u")} & pairs
 
 
+def test_a_subset_is_called_one() -> None:
+    results = made_results()
+    many = [replace(one, n=26_032 if one.shift == "svhn" else 10_000) for one in results.rows]
+    few = [replace(one, n=10_000) for one in results.rows]
+    notes = [make_tables(Results(rows, results.resamples))["cifar10-detection"].note for rows in (many, few)]
+    assert "subset" not in notes[0]
+    assert notes[1].endswith(" svhn is a subset here, 10,000 of the 26,032 published test images.")
+
+
 def test_paired_noise_does_not_hide_a_difference() -> None:
     """The same images are easy for all: the spread of each is large, that of their difference is nothing."""
     assert find_best([effect(0.90, 0.1), effect(0.89, 0.1), effect(0.88, 0.1)]) == [True, False, False]

@@ -14,7 +14,7 @@
 from shiftprism._errors import wrong
 from shiftprism.claims._claim import JUDGEMENTS, Claim, Estimate, Finding, Judgement, judge_claim
 from shiftprism.claims._list import CLAIMS
-from shiftprism.claims._paper import PAPER, PaperNumber, paper_value
+from shiftprism.claims._paper import PAPER, PUBLISHED_IMAGES, PaperNumber, paper_value
 from shiftprism.claims._store import SIGNS, count_judgements, read_findings, to_json, to_markdown, write_findings
 from shiftprism.rows import Measured, Results, ResultsFolder
 
@@ -23,6 +23,7 @@ __all__ = [
     "JUDGEMENTS",
     "PAPER",
     "PAPER_DATA",
+    "PUBLISHED_IMAGES",
     "SIGNS",
     "Claim",
     "Estimate",

@@ -68,6 +68,8 @@ def _parse_number(line: dict[str, str]) -> PaperNumber:
     return PaperNumber(**numbers, **{name: line[name] for name in names})  # type: ignore[arg-type]
 
 
+PUBLISHED_IMAGES = {"cifar10": 10_000, "cifar100": 10_000, "svhn": 26_032, "tiny-imagenet": 10_000}
+"""The test images of each set as published, all of which the paper uses. A set with fewer is a subset."""
 _SAME = {"hyper-free": "odin"}
 _TEXT = files("shiftprism.claims").joinpath("paper.csv").read_text(encoding="utf-8")
 PAPER: tuple[PaperNumber, ...] = tuple(_parse_number(line) for line in csv.DictReader(_TEXT.splitlines()))

@@ -117,10 +117,10 @@ def _list_better(ranking: Sequence[Ranked], ours: Pair, what: str, who: str, mos
     for one, verdict in zip(ranking[: places[0]], verdicts, strict=False):
         model, subject = one.pair
         higher[verdict].append(f"`{subject}` of {model} ({one.cell.text})")
-    seeds = f" Higher with one seed, which decides nothing: {_shorten(higher['one seed'], most)}."
+    seeds = f" Ahead with one seed, which decides nothing: {_shorten(higher['one seed'], most)}."
     return (
-        f"**{what}:** {who} is number {places[0] + 1} of {len(ranking)} with {own.cell.text}. Significantly better "
-        f"(Holm's correction for all pairs): {_shorten(higher['better'], most)}. Better, but not significantly: "
+        f"**{what}:** {who} is number {places[0] + 1} of {len(ranking)} with {own.cell.text}. Significantly better: "
+        f"{_shorten(higher['better'], most)}. Better, but not significantly: "
         f"{_shorten(higher['no'], most)}.{seeds if higher['one seed'] else ''}"
     )
 

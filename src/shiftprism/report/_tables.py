@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from shiftprism.claims import PAPER, paper_value
+from shiftprism.claims import PAPER, PUBLISHED_IMAGES, paper_value
 from shiftprism.report._table import NONE, Cell, Table, label_cells
 from shiftprism.rows import (
     LEVEL,
@@ -108,6 +108,7 @@ def detection_table(
     word = {"auroc": "AUROC", "tnr_at_tpr95": "TNR@TPR95"}[metric]
     bold = BOLD_AUROC if metric == "auroc" else BOLD
     note = f"{word} in %, in-distribution positive, mean ± standard deviation over seeds. {bold}{_explain_paper(body)}"
+    note += _name_subsets(sets, columns)
     title = f"{measured.title}: {word}, near and far" + (", every score" if everything else "")
     return Table(title, note, head, body, 2, section="all scores" if everything else "detect")
 
@@ -342,6 +343,17 @@ def _list_pairs(measured: Measured, shifts: Iterable[str], metric: str, severiti
 def _paper_first(shifts: Iterable[str]) -> list[str]:
     shown = {one.shift for one in PAPER}
     return sorted(shifts, key=lambda name: name not in shown)
+
+
+def _name_subsets(sets: Sequence[str], columns: Sequence[Sequence[Number]]) -> str:
+    """Which sets are parts of what was published, so that their numbers are no repetition of the paper's."""
+    counts = {s: max((cell.n for cell, _ in column), default=0) for s, column in zip(sets, columns, strict=False)}
+    parts = [
+        f"{display_name(name)} is a subset here, {n:,} of the {PUBLISHED_IMAGES[name]:,} published test images"
+        for name, n in counts.items()
+        if 0 < n < PUBLISHED_IMAGES.get(name, 0)
+    ]
+    return f" {'; '.join(parts)}." if parts else ""
 
 
 def _explain_paper(body: Sequence[Sequence[Cell]]) -> str:
