@@ -6,6 +6,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import typer
@@ -32,7 +33,7 @@ def run(app: typer.Typer, words: Sequence[str]) -> int:
         except _UsageError as error:
             return _explain_usage(error)
         except _EXPECTED_ERRORS as error:
-            _print_error(_name_flags(describe(error), _find_command(command, words), words))
+            _print_error(_name_flags(_name_file(error, words), _find_command(command, words), words))
         except Exception as error:
             _print_error(_store_traceback(error))
     return 1
@@ -48,6 +49,13 @@ def describe(error: BaseException) -> str:
         names = [str(name) for name in (error.filename, error.filename2) if name is not None]
         return ": ".join([*names, error.strerror])
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def _name_file(error: BaseException, words: Sequence[str]) -> str:
+    """The error in one line, which begins with the flag that named the file that could not be read."""
+    file = str(getattr(error, "filename", None) or "")
+    flags = [before for before, word in pairwise(words) if file and word == file and before.startswith("--")]
+    return " ".join([*flags[:1], describe(error)])
 
 
 def _explain_usage(error: Any) -> int:

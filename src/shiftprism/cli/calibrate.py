@@ -105,7 +105,8 @@ def _read_arrays(path: Path) -> "tuple[Outputs, Tensor]":
     try:
         arrays = read_npz(path)
     except ValueError as error:
-        raise wrong("logits", "an .npz file of plain arrays", f"{error}", "write it with numpy.savez") from error
+        got = f"{path} ({getattr(error, 'problem', error)})"
+        raise wrong("logits", "an .npz file of plain arrays", got, "write it with numpy.savez") from error
     names = {"logits", "probabilities", "labels", "raw", "norms", "features"}
     if "labels" not in arrays or ("logits" in arrays) == ("probabilities" in arrays) or set(arrays) - names:
         got = f"{path} with {', '.join(sorted(arrays)) or 'nothing'}"

@@ -13,7 +13,8 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from shiftprism._checks import wrong
-from shiftprism.datasets._safe import Bytes, damage_error
+from shiftprism._npz import damage_error
+from shiftprism.datasets._safe import Bytes
 
 # Formats that are pixels. Those that are programs or call others (EPS, WMF, PDF) are never opened.
 _FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")

@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from shiftprism._checks import Floats, wrong
+from shiftprism._files import check_file
+from shiftprism._npz import read_arrays
 from shiftprism.shifts._names import check_disjoint, words
 
 Vectors = Mapping[str, ArrayLike]
@@ -108,26 +109,22 @@ def _check_vectors(word_vectors: Mapping[str, Floats]) -> None:
 def _read(path: Path, wanted: Collection[str]) -> dict[str, Floats]:
     """The vectors of the `wanted` words only: a file may hold millions."""
     if path.suffix != ".npz":
-        with path.open("rb") as file:
+        with check_file(path).open("rb") as file:
             return dict(_read_lines(path, file, {word.encode() for word in wanted}))
     try:
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, Mapping):
-                raise TypeError("a single array")
-            return dict(_read_arrays(archive, wanted))
-    except (ValueError, EOFError, BadZipFile, TypeError) as error:
-        got = f"{path} ({error})"
+        return _read_arrays(path, wanted)
+    except (ValueError, TypeError) as error:  # damaged, of text, or of two lengths
+        got = f"{path} ({getattr(error, 'problem', error)})"
         raise wrong("vectors", "a whole .npz file of plain arrays", got, "store one array for each word") from error
 
 
-def _read_arrays(archive: Mapping[str, np.ndarray], wanted: Collection[str]) -> Iterator[tuple[str, Floats]]:
-    if set(archive) == {"words", "vectors"} and archive["words"].dtype.kind == "U":
-        for word, vector in zip(archive["words"], archive["vectors"], strict=True):
-            if word in wanted:
-                yield str(word), vector.astype(np.float64)
-    else:
-        yield from ((word, archive[word].astype(np.float64)) for word in archive if word in wanted)
+def _read_arrays(path: Path, wanted: Collection[str]) -> dict[str, Floats]:
+    table = read_arrays(path, {"words", "vectors"}.__contains__)
+    if set(table) == {"words", "vectors"} and table["words"].dtype.kind == "U":
+        pairs = zip(table["words"], table["vectors"], strict=True)
+        return {str(word): vector.astype(np.float64) for word, vector in pairs if word in wanted}
+    arrays = read_arrays(path, wanted.__contains__)
+    return {word: vector.astype(np.float64) for word, vector in arrays.items()}
 
 
 def _read_lines(path: Path, file: Iterable[bytes], wanted: Collection[bytes]) -> Iterator[tuple[str, Floats]]:
