@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shiftprism._checks import wrong
-from shiftprism._files import WEIGHTS, load_state, read_json, read_tensors
+from shiftprism._files import WEIGHTS, fingerprint, load_state, read_json, read_tensors
 from shiftprism.calibrators._calibrator import ABOUT, FORMAT, OLD_WEIGHTS, Calibrator, Report
 from shiftprism.calibrators._registry import CALIBRATORS
 
@@ -32,7 +32,10 @@ def load(folder: str | Path, model: str | None = None) -> Calibrator:
         got = f"one fitted to {about.get('model')!r}"
         raise wrong("folder", f"a calibrator fitted to the model {model!r}", got, "fit it to this model")
     tensors = _read_weights(folder, about["format"])
-    return _build(kinds[about["kind"]], tensors, about, folder)
+    calibrator = _build(kinds[about["kind"]], tensors, about, folder)
+    if about.get("weights", fingerprint(tensors)) != fingerprint(tensors):  # older files do not name their weights
+        raise wrong("folder", "a whole saved calibrator", f"{folder} with the weights of another fit", _AGAIN)
+    return calibrator
 
 
 def _read_weights(folder: Path, written: str) -> dict[str, Tensor]:
