@@ -2,10 +2,13 @@
 
 import json
 import os
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -215,6 +218,30 @@ def test_odd_input_is_one_line(shiftprism: Run, words: str, part: str) -> None:
     if "--cluster" in words:
         pytest.importorskip("ray")
     assert_one_line(shiftprism(*words.split()), part)
+
+
+def test_a_cluster_that_does_not_run(shiftprism: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(address: str, log_to_driver: bool) -> None:
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
+    assert_one_line(
+        shiftprism("benchmark", "--suite", "digits", "--cluster", "auto"), "Expected --cluster ", "ray start"
+    )
+    assert not Path("benchmark-results").exists()
+
+
+@pytest.mark.slow
+def test_ray_says_that_no_cluster_runs(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    words = "-m shiftprism benchmark --suite digits --models vanilla --seeds 1 --cluster auto"
+    place = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {"RAY_TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, *words.split()], cwd=tmp_path, env=place, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("shiftprism: Expected --cluster "), done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
 
 
 def test_an_empty_word_is_no_default(shiftprism: Run) -> None:

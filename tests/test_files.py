@@ -3,7 +3,7 @@
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -127,3 +127,16 @@ def test_arrays_that_are_a_bomb_together(tmp_path: Path, monkeypatch: pytest.Mon
         ValueError, match=r"a\.npz is damaged .*: y\.npy claims 240128 bytes from \d+, a decompression bomb"
     ):
         read_arrays(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("kind", ["pt", "np"])
+def test_tensors_that_changed_on_the_disk_are_refused(kind: Literal["pt", "np"], tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    values = {"a": np.arange(9.0), "b": np.ones(2, np.uint8)}
+    write_tensors(
+        path, values if kind == "np" else {name: torch.from_numpy(v) for name, v in values.items()}, {"format": "x"}
+    )
+    assert read_tensors(path, "x", "do this", "np")[1] == read_metadata(path, "x", "") == {"format": "x"}
+    path.write_bytes(path.read_bytes()[:-1] + b"\x02")
+    with pytest.raises(ValueError, match=r"got .*x\.safetensors, whose tensors have changed; do this\."):
+        read_tensors(path, "x", "do this", kind)

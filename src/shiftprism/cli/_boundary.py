@@ -1,5 +1,6 @@
 """The one place where errors meet the person at the terminal: a line or two on standard error, and an exit code."""
 
+import logging
 import re
 import sys
 import tempfile
@@ -23,6 +24,7 @@ def run(app: typer.Typer, words: Sequence[str]) -> int:
     0 is success, 1 an error, 2 a command that was not understood, 130 an interruption.
     """
     command = typer.main.get_command(app)
+    logging.getLogger("PIL").addHandler(logging.NullHandler())  # what it logs of a damaged image is in our error
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:

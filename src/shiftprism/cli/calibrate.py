@@ -114,6 +114,9 @@ def _read_arrays(path: Path) -> "tuple[Outputs, Tensor]":
     plain = as_outputs(logits=arrays.get("logits"), probabilities=arrays.get("probabilities"))
     labels = torch.from_numpy(classes("labels", arrays["labels"], plain.N, plain.K))
     if "norms" not in arrays and "features" not in arrays:
+        if "raw" in arrays:
+            advice = "add one of them, or leave raw out"
+            raise wrong("logits", "a file with norms or features beside raw", f"{path} without them", advice)
         return plain, labels
     if "features" in arrays:
         features = torch.from_numpy(matrix("features", arrays["features"]))

@@ -56,11 +56,13 @@ def similarities(
         word_vectors = _read(Path(vectors), spelled)
     else:
         word_vectors = {word: np.asarray(vectors[word], np.float64) for word in spelled & set(vectors)}
-    _check_vectors(word_vectors)
+    where = f" in {vectors}" if isinstance(vectors, str | Path) else ""
+    _check_vectors(word_vectors, where)
     unknown = sorted({word for name in names for word in _unknown_words(name, word_vectors)})
     if unknown:
         advice = "correct these names, use vectors that have the words, or add vectors of your own for the names"
-        raise wrong("vectors", "vectors of every word in the class names", f"none for {', '.join(unknown)}", advice)
+        got = f"none for {', '.join(unknown)}{where}"
+        raise wrong("vectors", "vectors of every word in the class names", got, advice)
     id_vectors = np.stack([_vector(name, word_vectors) for name in id_names])
     return {name: float((id_vectors @ _vector(name, word_vectors)).max()) for name in ood_names}
 
@@ -95,14 +97,14 @@ def _unknown_words(name: str, word_vectors: Collection[str]) -> list[str]:
     return [word for word in words(name) or [name] if word not in word_vectors and word.lower() not in word_vectors]
 
 
-def _check_vectors(word_vectors: Mapping[str, Floats]) -> None:
+def _check_vectors(word_vectors: Mapping[str, Floats], where: str) -> None:
     first = next(iter(word_vectors.items()), None)
     for word, vector in word_vectors.items():
         if vector.ndim != 1 or not vector.size or not np.isfinite(vector).all():
-            got = f"shape {vector.shape} or not finite for {word}"
+            got = f"shape {vector.shape} or not finite for {word}{where}"
             raise wrong("vectors", "one finite vector for each word", got, "look at what is stored there")
         if first is not None and vector.shape != first[1].shape:
-            got = f"{len(first[1])} numbers for {first[0]} and {len(vector)} for {word}"
+            got = f"{len(first[1])} numbers for {first[0]} and {len(vector)} for {word}{where}"
             raise wrong("vectors", "of one dimension", got, "take all of them from one file")
 
 
