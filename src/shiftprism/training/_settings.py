@@ -105,7 +105,9 @@ def read_config(path: Path) -> dict[str, Any]:
     settings = read_settings(path)
     names = ("data", "backbone", "head", "preset")
     try:
-        resolve("paper", {name: value for name, value in settings.items() if name not in names})
+        resolve(
+            str(settings.get("preset", "paper")), {name: value for name, value in settings.items() if name not in names}
+        )
     except ValueError as error:
         raise wrong("config", "a file of settings", f"{path} ({str(error).rstrip('.')})", "correct it") from error
     return settings
