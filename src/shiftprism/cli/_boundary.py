@@ -84,10 +84,11 @@ def _store_traceback(error: Exception) -> str:
 
 def _name_flags(message: str, command: Any, words: Sequence[str]) -> str:
     """The message of `wrong` about the flag or argument that the person typed, in place of a Python argument."""
-    match = re.match(r"Expected `([a-z][\w.]*)` ", message)
+    match = re.match(r"Expected `((?:--)?[a-z][\w.-]*)` ", message)
     if match is None:
         return message
-    name = _option_names(command).get(match[1]) or _find_typed(message, command, words)
+    is_flag = match[1].startswith("--")
+    name = match[1] if is_flag else _option_names(command).get(match[1]) or _find_typed(message, command, words)
     return message.replace(f"`{match[1]}`", name) if name else message
 
 
@@ -108,8 +109,9 @@ def _find_typed(message: str, command: Any, words: Sequence[str]) -> str:
     arguments = [name for name in _option_names(command).values() if not name.startswith("-")]
     pairs = [tuple(word.split("=", 1)) for word in words if word.startswith("--") and "=" in word]
     pairs += [(before, word) for before, word in zip(("", *words), words, strict=False) if not word.startswith("-")]
-    # the longest value first: "1" may stand in a message by chance
-    for flag, value in sorted(pairs, key=lambda pair: -len(pair[1])):
+    got = message.partition(" but got ")[2].lstrip("'\"")
+    # what was got, or else the longest value first: "1" may stand in a message by chance
+    for flag, value in sorted(pairs, key=lambda pair: (not got.startswith(pair[1]), -len(pair[1]))):
         if value and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", message):
             if flag.startswith("--"):
                 return flag
