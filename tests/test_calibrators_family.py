@@ -258,6 +258,13 @@ def test_loading_is_strict(tmp_path: Path) -> None:
         write_tensors(weights, tensors, kind)
         with pytest.raises(ValueError, match=f"tensors that fit the (calibrator|code) but got {tmp_path}.*{fault}"):
             load(tmp_path)
+    write_tensors(weights, vector.state_dict() | {"bias": torch.ones(3)}, kind)
+    with pytest.raises(
+        ValueError, match=f"a whole saved calibrator but got {tmp_path} with the weights of another fit"
+    ):
+        load(tmp_path)
+    about.write_text(json.dumps({key: part for key, part in json.loads(about.read_text()).items() if key != "weights"}))
+    assert isinstance(load(tmp_path), Vector)  # as it was written before calibrators named their weights
     write_tensors(weights, vector.state_dict(), {})
     with pytest.raises(ValueError, match=f"a file of format shiftprism-calibrator-2 but got {weights}"):
         load(tmp_path)
@@ -269,6 +276,8 @@ def test_loading_is_strict(tmp_path: Path) -> None:
         load(tmp_path)
     changes: list[dict[str, object]] = [{"format": "other"}, {"kind": "Oracle"}, {"kind": []}]
     changes += [{"settings": {"x": 1}}, {"report": {"x": 1}}]
+    odd_reports: list[dict[str, object]] = [{"nll_before": []}, {"note": 7}, {"converged": 1}]
+    changes += [{"report": vector.report._asdict() | odd} for odd in odd_reports]
     for change in changes:
         vector.save(tmp_path)
         about.write_text(json.dumps(json.loads(about.read_text()) | change))

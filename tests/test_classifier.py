@@ -59,6 +59,28 @@ def test_a_folder_gives_the_model_back(tmp_path: Path, head: str) -> None:
     assert sorted(file.name for file in (tmp_path / "model").iterdir()) == ["model.json", "weights.safetensors"]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_model_is_loaded_in_the_precision_it_was_saved_in(dtype: torch.dtype, tmp_path: Path) -> None:
+    for head in ("alpha-beta", "sngp"):
+        classifier = build(head).to(dtype)
+        classifier.save(tmp_path / head)
+        loaded = Classifier.load(tmp_path / head)
+        assert loaded.fingerprint() == classifier.fingerprint()
+        assert loaded.mean.dtype == dtype
+        assert torch.equal(loaded(pictures()), classifier(pictures()))
+    adapted = adapt(Net(nn.Linear(16, 3)).to(dtype), pictures(2), [0.5], [0.5])
+    adapted.save(tmp_path)
+    fresh = adapt(Net(nn.Linear(16, 3)), pictures(2))
+    assert torch.equal(Classifier.load(tmp_path, fresh.backbone, fresh.head)(pictures()), adapted(pictures()))
+
+
+def test_a_model_of_mixed_precision_is_loaded_as_it_was(tmp_path: Path) -> None:
+    classifier = build("alpha-beta")
+    classifier.head.double()
+    classifier.save(tmp_path)
+    assert Classifier.load(tmp_path).fingerprint() == classifier.fingerprint()
+
+
 def test_an_adapted_model_is_loaded_into_its_code(tmp_path: Path) -> None:
     adapted = adapt(Net(nn.Linear(16, 3)), pictures(2), [0.5], [0.5])
     adapted.save(tmp_path)

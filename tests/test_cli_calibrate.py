@@ -12,6 +12,7 @@ from examples import outputs_of
 from shiftprism.calibrators import AlphaBeta, Temperature, load
 from shiftprism.classifier import Classifier, predict
 from shiftprism.cli import app
+from shiftprism.cli.calibrate import _list_warnings
 from shiftprism.datasets import load as load_data
 
 
@@ -81,6 +82,30 @@ def test_held_out_numbers_are_printed_and_few_samples_warned_of(samples: int, tm
     assert "rises" not in done.output
 
 
+def test_what_rises_on_held_out_folds_is_warned_of(tmp_path: Path) -> None:
+    """A temperature that helps the NLL clearly, and harms the ECE: one class of three needs another scale."""
+    generator = torch.Generator().manual_seed(27)
+    true = 1.5 * torch.randn(600, 3, generator=generator)
+    labels = torch.multinomial(torch.softmax(true, 1), 1, generator=generator)[:, 0]
+    logits = true * torch.tensor([1, 1, 1.6]) + torch.tensor([0, 0, 0.5])
+    np.savez(tmp_path / "mine.npz", logits=logits.numpy(), labels=labels.numpy())
+    done = run("--logits", tmp_path / "mine.npz")
+    report = load(tmp_path / "mine" / "temperature").report
+    before, after = report.held_out_ece_before, report.held_out_ece_after
+    assert after > before
+    assert f"Warning: on held-out folds the ECE rises from {before:.4f} to {after:.4f}." in done.output
+    assert "the NLL rises" not in done.output
+
+
+def test_every_measure_that_rises_is_warned_of() -> None:
+    held_out = {"before": (0.1, 0.02), "after": (0.2, 0.03)}
+    assert _list_warnings(outputs_of(samples=500), held_out) == [
+        "on held-out folds the NLL rises from 0.1000 to 0.2000.",
+        "on held-out folds the ECE rises from 0.0200 to 0.0300.",
+    ]
+    assert _list_warnings(outputs_of(samples=500), {"before": (0.1, 0.02), "after": (0.1, 0.02)}) == []
+
+
 @pytest.mark.parametrize("extra", [("norms",), ("features",), ("norms", "features", "raw")])
 def test_alpha_beta_from_arrays(extra: tuple[str, ...], tmp_path: Path) -> None:
     outputs = outputs_of("alpha-beta" if "raw" in extra else "vanilla", samples=100)
@@ -96,6 +121,7 @@ def test_what_is_wrong_is_said(model: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "bare.npz", logits=np.zeros((4, 2)))
     np.savez(tmp_path / "odd.npz", logits=np.zeros((4, 2)), labels=np.zeros(4, int), speed=np.ones(3))
     np.savez(tmp_path / "pickled.npz", logits=np.array([object()]), labels=np.zeros(1, int))
+    np.savez(tmp_path / "raw.npz", logits=np.zeros((4, 2)), labels=np.zeros(4, int), raw=np.zeros((4, 2)))
     np.savez(tmp_path / "good.npz", logits=np.zeros((4, 2)), labels=np.zeros(4, int))
     (tmp_path / "text.npz").write_text("no")
     wrong = {
@@ -107,6 +133,7 @@ def test_what_is_wrong_is_said(model: Path, tmp_path: Path) -> None:
         "Expected `split` to be one of": (model, "--data", "digits", "--split", "some", "--force"),
         "Expected `folder` to be a saved model": (tmp_path / "nothing", "--data", "digits"),
         "labels and either logits or probabilities": ("--logits", tmp_path / "bare.npz"),
+        "norms or features beside raw": ("--logits", tmp_path / "raw.npz"),
         "speed": ("--logits", tmp_path / "odd.npz"),
         "an .npz file of plain arrays": ("--logits", tmp_path / "pickled.npz"),
         "text.npz": ("--logits", tmp_path / "text.npz"),

@@ -2,10 +2,13 @@
 
 import json
 import os
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,7 +117,7 @@ def test_an_error_names_the_flag_that_was_typed(shiftprism: Run, words: str, fla
 def test_an_error_of_the_operating_system_has_a_file_and_no_number(shiftprism: Run) -> None:
     Path("file").write_text("in the way")
     assert_one_line(shiftprism("demo", "--to", "file"), "file: File exists")
-    assert_one_line(shiftprism("train", "--config", "nosuch.toml"), "nosuch.toml: No such file")
+    assert_one_line(shiftprism("train", "--config", "nosuch.toml"), "--config nosuch.toml: No such file")
 
 
 def test_a_diverging_run(shiftprism: Run) -> None:
@@ -144,7 +147,8 @@ def test_an_edited_model_is_refused_before_it_is_built(
     about = json.loads((model / "model.json").read_text())
     edit(about)
     (model / "model.json").write_text(json.dumps(about))
-    assert_one_line(shiftprism("calibrate", model, "--data", "digits"), str(model))
+    # "digits" is the backbone's name, too
+    assert_one_line(shiftprism("calibrate", model, "--data", "digits"), "Expected RUN ", str(model))
 
 
 def test_a_model_file_that_is_nested_without_end(shiftprism: Run, model: Path) -> None:
@@ -152,20 +156,43 @@ def test_a_model_file_that_is_nested_without_end(shiftprism: Run, model: Path) -
     assert_one_line(shiftprism("calibrate", model, "--data", "digits"), "model.json")
 
 
-@pytest.mark.parametrize("member", ["bomb", "objects", "cut"])
-def test_arrays_that_claim_or_hold_what_they_should_not(shiftprism: Run, member: str) -> None:
-    np.savez("a.npz", logits=np.zeros((100, 3), np.float32), labels=np.arange(100) % 3)
-    if member == "bomb":
+def write_odd_npz(kind: str, **arrays: Any) -> None:
+    """a.npz with arrays that claim too much, hold objects, or are cut; or a pipe of that name."""
+    np.savez("a.npz", **arrays)
+    if kind == "bomb":
         header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999, 99), }"
         array = b"\x93NUMPY\x01\x00\x76\x00" + header.ljust(117) + b"\n" + bytes(1200)
         with zipfile.ZipFile("a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("logits.npy", array)
-            archive.writestr("labels.npy", array)
-    elif member == "objects":
-        np.savez("a.npz", logits=np.array([{}], dtype=object), labels=np.arange(1))
-    else:
+            for name in arrays:
+                archive.writestr(f"{name}.npy", array)
+    elif kind == "objects":
+        np.savez("a.npz", **dict.fromkeys(arrays, np.array([{}], dtype=object)))  # type: ignore[arg-type]
+    elif kind == "cut":
         Path("a.npz").write_bytes(Path("a.npz").read_bytes()[:-40])
-    assert_one_line(shiftprism("calibrate", "--logits", "a.npz"), "Expected --logits ", "a.npz")
+    else:
+        Path("a.npz").unlink()
+        os.mkfifo("a.npz")
+
+
+@pytest.mark.parametrize("kind", ["bomb", "objects", "cut", "pipe"])
+def test_arrays_that_claim_or_hold_what_they_should_not(shiftprism: Run, kind: str) -> None:
+    write_odd_npz(kind, logits=np.zeros((100, 3), np.float32), labels=np.arange(100) % 3)
+    assert_one_line(shiftprism("calibrate", "--logits", "a.npz"), "--logits ", "a.npz")
+
+
+@pytest.mark.parametrize("kind", ["bomb", "objects", "cut", "pipe"])
+def test_word_vectors_that_claim_or_hold_what_they_should_not(shiftprism: Run, kind: str) -> None:
+    write_odd_npz(kind, words=np.array(["cat"]), vectors=np.zeros((1, 3), np.float32))
+    np.savez("near.npz", images=np.zeros((5, 8, 8), np.uint8), labels=np.zeros(5, int), names=np.array(["cat"]))
+    words = "data show digits --shift concept-splits --near near.npz --vectors a.npz --groups 1 --to a.png"
+    assert_one_line(shiftprism(*words.split()), "--vectors ", "a.npz")
+
+
+def test_a_pipe_among_photographs_of_frost(shiftprism: Run) -> None:
+    Path("photographs").mkdir()
+    os.mkfifo("photographs/1.png")
+    words = "corrupt digits --only frost --to out --frost photographs"
+    assert_one_line(shiftprism(*words.split()), "Expected --frost ", "photographs/1.png (this is a pipe")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +204,7 @@ def test_arrays_that_claim_or_hold_what_they_should_not(shiftprism: Run, member:
         ("train --momentum 2", "--momentum"),
         ("train --data notes.txt", "a file of another kind"),
         ("train --data pipe", "a pipe"),
-        ("train --config pipe", "pipe: this is a pipe"),
+        ("train --config pipe", "--config pipe: this is a pipe"),
         ("calibrate --logits /dev/zero", "a device"),
         ("benchmark --data images --size 8", "not in an image format we read"),
         ("benchmark --suite digits --cluster localhost:1", "--cluster"),
@@ -192,6 +219,30 @@ def test_odd_input_is_one_line(shiftprism: Run, words: str, part: str) -> None:
     if "--cluster" in words:
         pytest.importorskip("ray")
     assert_one_line(shiftprism(*words.split()), part)
+
+
+def test_a_cluster_that_does_not_run(shiftprism: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(address: str, log_to_driver: bool) -> None:
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
+    assert_one_line(
+        shiftprism("benchmark", "--suite", "digits", "--cluster", "auto"), "Expected --cluster ", "ray start"
+    )
+    assert not Path("benchmark-results").exists()
+
+
+@pytest.mark.slow
+def test_ray_says_that_no_cluster_runs(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    words = "-m shiftprism benchmark --suite digits --models vanilla --seeds 1 --cluster auto"
+    place = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {"RAY_TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, *words.split()], cwd=tmp_path, env=place, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("shiftprism: Expected --cluster "), done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
 
 
 def test_an_empty_word_is_no_default(shiftprism: Run) -> None:

@@ -181,3 +181,10 @@ def test_frost_takes_photographs_from_a_folder(tmp_path: Path, monkeypatch: pyte
     assert (corrupt(images, "frost", 5) == expected).all()
     with pytest.raises(ValueError, match="which is not a folder"):
         corrupt(images, "frost", 1, photographs=tmp_path / "absent")
+
+
+@pytest.mark.parametrize("content", [b"no picture", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b""])
+def test_frost_names_a_photograph_that_cannot_be_read(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "1.png").write_bytes(content)
+    with pytest.raises(ValueError, match=r"whole photographs but got .*1\.png \("):
+        corrupt(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), "frost", 1, photographs=tmp_path)

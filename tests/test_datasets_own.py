@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -306,8 +307,29 @@ def test_a_data_set_of_the_hub_is_read_by_its_columns(monkeypatch: pytest.Monkey
 
 def test_a_data_set_of_the_hub_with_one_table_is_divided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_hub(monkeypatch, {"train": table(10, "train", tmp_path)})
-    assert load("hf:a/b", "test").labels.tolist() == [0, 1]
-    assert len(load("hf:a/b", "all").images) == 10
+    whole = load("hf:a/b", "all").images
+    with pytest.warns(UserWarning, match="hf:a/b has the table train alone: every fifth image"):
+        train, test = load("hf:a/b", "train"), load("hf:a/b", "test")
+    assert torch.equal(test.images, whole[[8, 9]])
+    assert torch.equal(train.images, whole[:8])
+    fake_hub(monkeypatch, {"test": table(10, "test", tmp_path)})
+    assert len(load("hf:a/b", "test").images) == 10
+    with pytest.raises(ValueError, match=r"`split` to be one of test but got 'train' for hf:a/b"):
+        load("hf:a/b", "train")
+
+
+def test_images_are_decoded_on_the_cores_of_this_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def make_pool(count: int) -> ThreadPoolExecutor:
+        asked.append(count)
+        return ThreadPoolExecutor(1)
+
+    monkeypatch.setattr("shiftprism.datasets._images.ThreadPoolExecutor", make_pool)
+    monkeypatch.setattr("shiftprism.datasets._images.count_cores", lambda: 3)
+    fake_hub(monkeypatch, {"train": table(10, "train", tmp_path)})
+    load("hf:a/b", "all")
+    assert set(asked) == {3}
 
 
 def test_a_damaged_image_of_the_hub_is_named_by_its_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import stat
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from shiftprism._files import (
     write_tensors,
     write_text,
 )
+from shiftprism._npz import read_arrays
 
 
 @pytest.fixture
@@ -100,3 +102,41 @@ def test_every_tensor_that_does_not_fit_is_named(tmp_path: Path) -> None:
     right = {"weight": torch.ones(3, 2), "bias": torch.zeros(3)}
     load_state(module, right, tmp_path, "do this")
     assert torch.equal(module.weight, right["weight"])
+
+
+def test_arrays_of_any_byte_order_and_length_come_back(tmp_path: Path) -> None:
+    arrays: dict[str, Any] = {
+        "big": np.array([1, 2], ">f4"),
+        "long": np.array([1, 2], np.longdouble),
+        "text": np.array(["ä"]),
+    }
+    for save in (np.savez, np.savez_compressed):
+        save(tmp_path / "a.npz", **arrays)
+        found = read_arrays(tmp_path / "a.npz")
+        assert torch.equal(torch.from_numpy(found["big"]), torch.tensor([1.0, 2.0]))
+        assert torch.equal(torch.from_numpy(found["long"]), torch.tensor([1.0, 2.0]).double())
+        assert found["text"].tolist() == ["ä"]
+        assert set(read_arrays(tmp_path / "a.npz", {"big"}.__contains__)) == {"big"}
+
+
+def test_arrays_that_are_a_bomb_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "a.npz", x=np.zeros(20_000), y=np.zeros(30_000))
+    assert len(read_arrays(tmp_path / "a.npz")) == 2
+    monkeypatch.setattr("shiftprism._npz._SMALL", 300_000)  # each claims less, both claim more
+    with pytest.raises(
+        ValueError, match=r"a\.npz is damaged .*: y\.npy claims 240128 bytes from \d+, a decompression bomb"
+    ):
+        read_arrays(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("kind", ["pt", "np"])
+def test_tensors_that_changed_on_the_disk_are_refused(kind: Literal["pt", "np"], tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    values = {"a": np.arange(9.0), "b": np.ones(2, np.uint8)}
+    write_tensors(
+        path, values if kind == "np" else {name: torch.from_numpy(v) for name, v in values.items()}, {"format": "x"}
+    )
+    assert read_tensors(path, "x", "do this", "np")[1] == read_metadata(path, "x", "") == {"format": "x"}
+    path.write_bytes(path.read_bytes()[:-1] + b"\x02")
+    with pytest.raises(ValueError, match=r"got .*x\.safetensors, whose tensors have changed; do this\."):
+        read_tensors(path, "x", "do this", kind)

@@ -13,7 +13,7 @@ SOURCE = Path(shiftprism.__file__).parent
 ROOT = Path(__file__).resolve().parents[1]
 # What a room may import: rooms of its own row or of a row above it, and never in a circle.
 ROWS = (
-    ("_errors", "_checks", "_devices", "_extras", "_files", "_lazy"),
+    ("_errors", "_checks", "_devices", "_extras", "_files", "_lazy", "_npz"),
     ("outputs", "rows"),
     ("backbones", "heads", "scores", "calibrators", "metrics", "corruptions"),
     ("datasets", "shifts", "classifier", "edits"),

@@ -153,9 +153,10 @@ def test_figures_already_there_stay_where_outputs_are_not_stored(published: Path
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert plots.inline(before) in text
     assert text == report.make_page(tmp_path)
-    (tmp_path / "figures" / "cifar10-roc.svg").write_text("no picture")
-    with pytest.raises(ValueError, match=r"SVG files that ShiftPrism wrote but got .*cifar10-roc\.svg"):
-        report.make_page(tmp_path)
+    for content in (b"no picture", before.encode().replace(b"<path", b"\xff<path")):
+        (tmp_path / "figures" / "cifar10-roc.svg").write_bytes(content)
+        with pytest.raises(ValueError, match=r"SVG files that ShiftPrism wrote but got .*cifar10-roc\.svg"):
+            report.make_page(tmp_path)
 
 
 def test_names_from_a_file_of_rows_cannot_write_html(tmp_path: Path) -> None:

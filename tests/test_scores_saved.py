@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -66,6 +67,18 @@ def test_what_is_no_saved_score_is_refused_by_name(tmp_path: Path) -> None:
     write_tensors(tmp_path / "bare", {"bank": torch.ones(2)}, {"format": "shiftprism-score-1", "score": "KNN"})
     with pytest.raises(ValueError, match="Expected `path` to be a whole saved score"):
         load(tmp_path / "bare")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("mahalanobis", {"space": "featureS"}), ("mahalanobis", {}), ("knn", {"k": "5"}), ("prism", {"j": 5})],
+)
+def test_settings_that_a_score_does_not_know_are_refused(name: str, settings: Any, tmp_path: Path) -> None:
+    fit(name).save(tmp_path)
+    about = read_json(tmp_path / "score.json", "", "")
+    write_json(tmp_path / "score.json", about | {"settings": settings})
+    with pytest.raises(ValueError, match=f"a score with settings but got {tmp_path} with "):
+        load(tmp_path)
 
 
 def test_damaged_folders_are_refused_by_name(tmp_path: Path) -> None:

@@ -23,6 +23,9 @@ WEIGHTS = "weights.safetensors"
 """The file of tensors in the folder of a saved model, score or calibrator. A JSON file beside it is written last."""
 
 
+_DIGEST = "digest"
+
+
 def check_file(path: Path) -> Path:
     """`path`, unless it is a pipe, a device or a folder: to read one may hang or never end. A missing file passes."""
     try:
@@ -86,11 +89,12 @@ def read_json(path: Path, expected: str, advice: str) -> dict[str, Any]:
 def write_tensors(path: Path, tensors: Mapping[str, Any], about: dict[str, str]) -> None:
     """Write torch tensors, or NumPy arrays, to a safetensors file, whole or not at all.
 
-    A full disk is an OSError, as for any other file.
+    A full disk is an OSError, as for any other file. The metadata carry a digest for the reader.
     """
     from safetensors import SafetensorError
 
     arrays = all(hasattr(value, "__array_interface__") for value in tensors.values())  # torch tensors have none
+    about = about | {_DIGEST: _digest(tensors)}
     with replacing(path) as beside:
         try:
             if arrays:
@@ -126,9 +130,12 @@ def read_tensors(
             if framework == "pt" and not mapped:
                 # a tensor of the mapped file may lie unaligned in memory, where matrix products round differently
                 tensors = {name: tensor.clone() for name, tensor in tensors.items()}
-            return tensors, about
     except SafetensorError as error:
         raise wrong("path", "a whole safetensors file", f"{path} ({error})", advice) from error
+    written = about.pop(_DIGEST, None)  # older files have none, and those of others
+    if written is not None and not mapped and written != _digest(tensors):
+        raise wrong("path", "a whole safetensors file", f"{path}, whose tensors have changed", advice)
+    return tensors, about
 
 
 def read_metadata(path: Path, known: str, advice: str) -> dict[str, str]:
@@ -142,7 +149,17 @@ def read_metadata(path: Path, known: str, advice: str) -> dict[str, str]:
         raise wrong("path", "a whole safetensors file", f"{path} ({error})", advice) from error
     if about.get("format") != known:
         raise wrong("path", f"a file of format {known}", f"{path} of format {about.get('format')}", advice)
+    about.pop(_DIGEST, None)
     return about
+
+
+def _digest(tensors: Mapping[str, Any]) -> str:
+    """A SHA-256 of torch tensors or NumPy arrays, equal for both."""
+    digest = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        digest.update(f"{name}{value.dtype}{tuple(value.shape)}".replace("torch.", "").encode())
+        digest.update(tensor_bytes(value) if hasattr(value, "detach") else value.tobytes())
+    return digest.hexdigest()
 
 
 def load_state(module: "nn.Module", tensors: Mapping[str, Any], path: Path, advice: str) -> None:

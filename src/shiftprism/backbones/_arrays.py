@@ -1,7 +1,6 @@
 """Trained weights that come as plain NumPy arrays."""
 
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from shiftprism._checks import wrong
+from shiftprism._npz import DamagedFile, read_arrays
 
 
 def load_arrays(path: "str | Path", backbone: nn.Module, linear: nn.Module) -> None:
@@ -36,10 +36,9 @@ def load_arrays(path: "str | Path", backbone: nn.Module, linear: nn.Module) -> N
 
 def _read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, BadZipFile, EOFError, AttributeError, TypeError) as error:
-        got = f"{path} ({error})"
+        return read_arrays(path)
+    except DamagedFile as error:
+        got = f"{path} ({error.problem})"
         raise wrong("path", "an .npz file of plain arrays", got, "write it with numpy.savez and no objects") from error
 
 

@@ -122,8 +122,8 @@ class Plan:
         """What differs from the plan in a file, a phrase each; models, seeds, scores and data sets may be added."""
         ours, theirs = _flatten(self.to_json()), {**_LATER, **_flatten(stored)}
         if isinstance(theirs.get("data"), list):  # older folders have a list
-            theirs["data"] = ",".join(theirs["data"])
-        if set(theirs.get("scores", ())) < set(self.scores):
+            theirs["data"] = ",".join(map(str, theirs["data"]))
+        if set(map(str, theirs.get("scores") or ())) < set(self.scores):
             theirs["scores"] = ours["scores"]
         # two folders of a user's images may have the same name, so own data may not differ
         fixed = [name for name in {**ours, **theirs} if name not in _FREE or (name, self.suite) == ("data", "own")]

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from shiftprism._checks import Floats, Integers, classes, matrix, wrong
-from shiftprism._files import WEIGHTS, write_json, write_tensors
+from shiftprism._files import WEIGHTS, fingerprint, write_json, write_tensors
 from shiftprism.calibrators._acceptance import (
     Losses,
     held_out_logits,
@@ -168,8 +168,8 @@ class Calibrator(nn.Module, ABC):
 
         `model` may carry the fingerprint of the classifier it was fitted to; `load` can demand it.
         """
-        folder = Path(folder)
-        write_tensors(folder / WEIGHTS, self.state_dict(), {"format": FORMAT})
+        folder, tensors = Path(folder), self.state_dict()
+        write_tensors(folder / WEIGHTS, tensors, {"format": FORMAT})
         report = {name: None if value != value else value for name, value in self.report._asdict().items()}
         about = {
             "format": FORMAT,
@@ -177,6 +177,7 @@ class Calibrator(nn.Module, ABC):
             "settings": {name: getattr(self, name) for name in self.settings},
             "report": report,  # JSON has no NaN
             "model": model,
+            "weights": fingerprint(tensors),
         }
         write_json(folder / ABOUT, about)
         (folder / OLD_WEIGHTS).unlink(missing_ok=True)

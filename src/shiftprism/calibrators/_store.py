@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from shiftprism._checks import wrong
-from shiftprism._files import WEIGHTS, load_state, read_json, read_tensors
-from shiftprism.calibrators._calibrator import ABOUT, FORMAT, OLD_WEIGHTS, Calibrator, Report
+from shiftprism._files import WEIGHTS, fingerprint, load_state, read_json, read_tensors
+from shiftprism.calibrators._calibrator import ABOUT, FORMAT, OLD_WEIGHTS, UNFITTED, Calibrator, Report
 from shiftprism.calibrators._registry import CALIBRATORS
 
 _OLD_FORMAT = "shiftprism-calibrator-1"
@@ -32,7 +32,10 @@ def load(folder: str | Path, model: str | None = None) -> Calibrator:
         got = f"one fitted to {about.get('model')!r}"
         raise wrong("folder", f"a calibrator fitted to the model {model!r}", got, "fit it to this model")
     tensors = _read_weights(folder, about["format"])
-    return _build(kinds[about["kind"]], tensors, about, folder)
+    calibrator = _build(kinds[about["kind"]], tensors, about, folder)
+    if about.get("weights", fingerprint(tensors)) != fingerprint(tensors):  # older files do not name their weights
+        raise wrong("folder", "a whole saved calibrator", f"{folder} with the weights of another fit", _AGAIN)
+    return calibrator
 
 
 def _read_weights(folder: Path, written: str) -> dict[str, Tensor]:
@@ -48,6 +51,8 @@ def _build(kind: type[Calibrator], tensors: dict[str, Tensor], about: dict[str, 
     report: Any = about.get("report")
     if not isinstance(settings, dict) or set(settings) != set(kind.settings) or not isinstance(report, dict):
         raise wrong("folder", "a whole saved calibrator", f"{folder} with other settings", _AGAIN)
+    if not all(_is_like(value, UNFITTED._asdict().get(name)) for name, value in report.items()):
+        raise wrong("folder", "a whole saved calibrator", f"{folder} with an odd report", _AGAIN)
     numbers: dict[str, Any] = {name: math.nan if value is None else value for name, value in report.items()}
     try:
         calibrator = kind(**tensors, **settings, report=Report(**numbers))
@@ -55,3 +60,10 @@ def _build(kind: type[Calibrator], tensors: dict[str, Tensor], about: dict[str, 
         raise wrong("folder", "tensors that fit the calibrator", f"{folder}, where {error}", _AGAIN) from error
     load_state(calibrator, tensors, folder, _AGAIN)
     return calibrator
+
+
+def _is_like(value: Any, example: Any) -> bool:
+    """Whether a value of the report has the type of the example; a number that is not known is None."""
+    if isinstance(example, float):
+        return value is None or type(value) in (int, float)
+    return type(value) is type(example)

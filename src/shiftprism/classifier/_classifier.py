@@ -139,6 +139,7 @@ class Classifier(nn.Module):
         channels = len(state.get("mean", classifier.mean))
         classifier.mean = classifier.mean.new_zeros(channels, 1, 1)
         classifier.std = classifier.std.new_ones(channels, 1, 1)
+        _match_precision(classifier, state)
         load_state(classifier, state, folder / WEIGHTS, ADVICE)
         if len(about.names) != classifier.head.out_features:
             got = f"{len(about.names)} names for {classifier.head.out_features} classes in {file}"
@@ -155,6 +156,15 @@ def _build_again(about: ModelFile, file: Path) -> Classifier:
         return Classifier.build(recipe["backbone"], recipe["head"], about.names, **recipe["arguments"])
     except (TypeError, ValueError, RuntimeError, ArithmeticError, LookupError) as error:
         raise wrong("folder", "a whole saved model", f"{file} ({error})", ADVICE) from error
+
+
+def _match_precision(classifier: Classifier, state: dict[str, Tensor]) -> None:
+    """Give each tensor the precision of the saved one, and those that no file holds that of the head."""
+    floats = {name: tensor.dtype for name, tensor in state.items() if tensor.is_floating_point()}
+    classifier.to(next((dtype for name, dtype in floats.items() if name.startswith("head.")), torch.float32))
+    for name, tensor in classifier.state_dict(keep_vars=True).items():
+        if name in floats and tensor.is_floating_point():
+            tensor.data = tensor.data.to(floats[name])
 
 
 def _make_parts(

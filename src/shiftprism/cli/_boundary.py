@@ -1,11 +1,13 @@
 """The one place where errors meet the person at the terminal: a line or two on standard error, and an exit code."""
 
+import logging
 import re
 import sys
 import tempfile
 import traceback
 import warnings
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import typer
@@ -22,6 +24,7 @@ def run(app: typer.Typer, words: Sequence[str]) -> int:
     0 is success, 1 an error, 2 a command that was not understood, 130 an interruption.
     """
     command = typer.main.get_command(app)
+    logging.getLogger("PIL").addHandler(logging.NullHandler())  # what it logs of a damaged image is in our error
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
@@ -32,7 +35,7 @@ def run(app: typer.Typer, words: Sequence[str]) -> int:
         except _UsageError as error:
             return _explain_usage(error)
         except _EXPECTED_ERRORS as error:
-            _print_error(_name_flags(describe(error), _find_command(command, words), words))
+            _print_error(_name_flags(_name_file(error, words), _find_command(command, words), words))
         except Exception as error:
             _print_error(_store_traceback(error))
     return 1
@@ -48,6 +51,13 @@ def describe(error: BaseException) -> str:
         names = [str(name) for name in (error.filename, error.filename2) if name is not None]
         return ": ".join([*names, error.strerror])
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def _name_file(error: BaseException, words: Sequence[str]) -> str:
+    """The error in one line, which begins with the flag that named the file that could not be read."""
+    file = str(getattr(error, "filename", None) or "")
+    flags = [before for before, word in pairwise(words) if file and word == file and before.startswith("--")]
+    return " ".join([*flags[:1], describe(error)])
 
 
 def _explain_usage(error: Any) -> int:
@@ -74,10 +84,11 @@ def _store_traceback(error: Exception) -> str:
 
 def _name_flags(message: str, command: Any, words: Sequence[str]) -> str:
     """The message of `wrong` about the flag or argument that the person typed, in place of a Python argument."""
-    match = re.match(r"Expected `([a-z][\w.]*)` ", message)
+    match = re.match(r"Expected `((?:--)?[a-z][\w.-]*)` ", message)
     if match is None:
         return message
-    name = _option_names(command).get(match[1]) or _find_typed(message, command, words)
+    is_flag = match[1].startswith("--")
+    name = match[1] if is_flag else _option_names(command).get(match[1]) or _find_typed(message, command, words)
     return message.replace(f"`{match[1]}`", name) if name else message
 
 
@@ -98,8 +109,9 @@ def _find_typed(message: str, command: Any, words: Sequence[str]) -> str:
     arguments = [name for name in _option_names(command).values() if not name.startswith("-")]
     pairs = [tuple(word.split("=", 1)) for word in words if word.startswith("--") and "=" in word]
     pairs += [(before, word) for before, word in zip(("", *words), words, strict=False) if not word.startswith("-")]
-    # the longest value first: "1" may stand in a message by chance
-    for flag, value in sorted(pairs, key=lambda pair: -len(pair[1])):
+    got = message.partition(" but got ")[2].lstrip("'\"")
+    # what was got, or else the longest value first: "1" may stand in a message by chance
+    for flag, value in sorted(pairs, key=lambda pair: (not got.startswith(pair[1]), -len(pair[1]))):
         if value and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", message):
             if flag.startswith("--"):
                 return flag

@@ -33,9 +33,9 @@ def _benchmark(
     Killed at any moment, the same command resumes and ends with the same rows. More models, seeds, scores or data sets
     of the same suite may be added to the same folder.
     """
-    from shiftprism.training import read_settings
+    from shiftprism.training import read_config
 
-    settings: dict[str, Any] = read_settings(config) if config else {}
+    settings: dict[str, Any] = read_config(config) if config else {}
     named = {name: settings.pop(name) for name in ("backbone", "preset") if name in settings}
     plan = Plan(**(named | flags), settings=settings).resolve()
     if cluster is not None:
@@ -55,7 +55,14 @@ def _check_cluster(address: str) -> None:
     from shiftprism._errors import wrong
     from shiftprism._extras import need
 
-    need("ray", "cluster")
+    ray = need("ray", "cluster")
+    if address == "auto":
+        try:
+            ray.init(address=address, log_to_driver=False)
+        except ConnectionError as error:
+            advice = "start one with `ray start --head`, give its address, or say local"
+            raise wrong("cluster", "auto where a Ray cluster runs", "auto without one", advice) from error
+        ray.shutdown()
     if address in ("auto", "local"):
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")

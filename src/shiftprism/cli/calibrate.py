@@ -105,7 +105,8 @@ def _read_arrays(path: Path) -> "tuple[Outputs, Tensor]":
     try:
         arrays = read_npz(path)
     except ValueError as error:
-        raise wrong("logits", "an .npz file of plain arrays", f"{error}", "write it with numpy.savez") from error
+        got = f"{path} ({getattr(error, 'problem', error)})"
+        raise wrong("logits", "an .npz file of plain arrays", got, "write it with numpy.savez") from error
     names = {"logits", "probabilities", "labels", "raw", "norms", "features"}
     if "labels" not in arrays or ("logits" in arrays) == ("probabilities" in arrays) or set(arrays) - names:
         got = f"{path} with {', '.join(sorted(arrays)) or 'nothing'}"
@@ -113,6 +114,9 @@ def _read_arrays(path: Path) -> "tuple[Outputs, Tensor]":
     plain = as_outputs(logits=arrays.get("logits"), probabilities=arrays.get("probabilities"))
     labels = torch.from_numpy(classes("labels", arrays["labels"], plain.N, plain.K))
     if "norms" not in arrays and "features" not in arrays:
+        if "raw" in arrays:
+            advice = "add one of them, or leave raw out"
+            raise wrong("logits", "a file with norms or features beside raw", f"{path} without them", advice)
         return plain, labels
     if "features" in arrays:
         features = torch.from_numpy(matrix("features", arrays["features"]))

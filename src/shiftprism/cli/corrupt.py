@@ -37,7 +37,9 @@ def corrupt(
     data = load(source, split, root, size)
     check_disk(to, 5 * data.images.numel(), [name for name in names if not (to / f"{name}.npy").exists()])
     columns = (TextColumn("{task.description:18}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    bars = Console(stderr=True)
+    bars.quiet = not bars.is_terminal  # elsewhere a bar that vanishes leaves an empty line
+    with Progress(*columns, console=bars, transient=True) as bar:
         task = bar.add_task("", total=5 * len(names))
 
         def progress(done: int, total: int, name: str) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from shiftprism.cli._flags import Device, with_flags
-from shiftprism.training import PRESETS, Setup, Training, read_settings, resolve
+from shiftprism.training import PRESETS, Setup, Training, read_config, resolve
 
 if TYPE_CHECKING:
     from shiftprism.training import Progress as Step
@@ -31,7 +31,7 @@ def _train(
     **flags: Any,
 ) -> None:
     """Train a classifier by names. Killed at any moment, the same command with --resume ends with the same weights."""
-    file = read_settings(config) if config else {}
+    file = read_config(config) if config else {}
     from_file = {name: str(file.pop(name)) for name in _DEFAULTS if name in file}
     given = {"data": data, "backbone": backbone, "head": head, "preset": preset}
     names = _DEFAULTS | from_file | {name: value for name, value in given.items() if value is not None}

@@ -1,6 +1,7 @@
 """Photographs of frost, and drawn textures for those who do not have them."""
 
 import os
+import struct
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from scipy import ndimage
 from torch import Tensor
 
 from shiftprism._checks import Floats, wrong
+from shiftprism._files import check_file
 from shiftprism.corruptions._random import Draws
 
 _PITCH = 5  # pixels of a photograph for one pixel of a 32 × 32 image: the publisher scales by 0.2
 _UNUSED = "frost6.jpg"  # the publisher's sixth photograph, which its generator never draws
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+_FORMATS = ("PNG", "JPEG", "WEBP")  # whatever the suffix says: a PostScript file would be run
 # What was measured of the five photographs in use: the mean of red, green and blue, the standard deviation, and which
 # part of the variance is in patches and in tufts. The rest is in grain. The second and the third are one photograph.
 _MEASURED = (
@@ -80,8 +83,12 @@ def _load_textures(folder: str) -> tuple[Texture, ...]:
 
 
 def _read_photograph(path: Path) -> Texture:
-    with Image.open(path) as image:
-        return np.asarray(image.convert("RGB")).transpose(2, 0, 1)
+    try:
+        with Image.open(check_file(path), formats=_FORMATS) as image:
+            return np.asarray(image.convert("RGB")).transpose(2, 0, 1)
+    except (OSError, ValueError, SyntaxError, struct.error, Image.DecompressionBombError) as error:
+        got = f"{path} ({getattr(error, 'strerror', None) or error})"
+        raise wrong("photographs", "a folder of whole photographs", got, "replace or remove this file") from error
 
 
 def _draw_texture(number: int, mean: tuple[int, int, int], spread: float, patches: float, tufts: float) -> Texture:

@@ -1,26 +1,20 @@
 """A user's own arrays: `.npz` and `.safetensors` files of images and labels."""
 
 import json
-import struct
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from shiftprism._checks import wrong
 from shiftprism._files import read_tensors
+from shiftprism._npz import read_arrays
 from shiftprism.datasets._dataset import Dataset
-from shiftprism.datasets._safe import check_name, damage_error, map_npy, open_zip, read_npy_header, zip_errors
 
 _PAIRS = (("{}_images", "{}_labels"), ("x_{}", "y_{}"))
 _WITHOUT_SPLIT = (("images", "labels"), ("x", "y"))
-# An array that claims more than 256 MB and a hundred times its packed size is taken for a decompression bomb.
-_SMALL, _RATIO = 1 << 28, 100
 
 
 def load_arrays(path: Path, split: str) -> Dataset:
@@ -100,41 +94,6 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
 
 def read_npz(path: Path) -> dict[str, Any]:
     """The arrays of an .npz file by name: tensors, or NumPy arrays of text. No claimed size is trusted or allocated."""
-    with open_zip(path) as archive:
-        members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
-        arrays = {name: _read_member(path, archive, member) for name, member in members.items()}
+    arrays = read_arrays(path)
     texts = {name: array for name, array in arrays.items() if array.dtype.kind == "U"}
     return {**{name: torch.from_numpy(array) for name, array in arrays.items() if array.dtype.kind in "iubf"}, **texts}
-
-
-def _read_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    check_name(path, member.filename, member.header_offset)
-    if member.file_size > _SMALL and member.file_size > _RATIO * member.compress_size:
-        problem = f"{member.filename} claims {member.file_size} bytes from {member.compress_size}, a decompression bomb"
-        raise damage_error(path, member.header_offset, problem)
-    with zip_errors(path, member.filename, member.header_offset):
-        if member.compress_type == zipfile.ZIP_STORED:
-            return _map_stored(path, archive, member)
-        with archive.open(member) as file:
-            return _read_packed(path, file, member)
-
-
-def _map_stored(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """A member that is stored uncompressed, memory-mapped."""
-    with archive.open(member) as file:
-        while file.read(1 << 20):  # to the end, where zipfile compares the checksum
-            pass
-    # The content follows a local header of 30 bytes, whose last four are the lengths of a name and of extra fields.
-    with path.open("rb") as raw:
-        raw.seek(member.header_offset + 26)
-        name, extra = struct.unpack("<2H", raw.read(4))
-    return map_npy(path, member.header_offset + 30 + name + extra, member.file_size)
-
-
-def _read_packed(path: Path, file: Any, member: zipfile.ZipInfo) -> NDArray[Any]:
-    shape, fortran, dtype = read_npy_header(f"{path}/{member.filename}", file)
-    size = dtype.itemsize * int(np.prod(shape, dtype=object))
-    if dtype.hasobject or file.tell() + size != member.file_size:
-        problem = f"{member.filename} of {member.file_size} bytes claims an array of {size}, or of Python objects"
-        raise damage_error(path, member.header_offset, problem)
-    return np.frombuffer(bytearray(file.read()), dtype).reshape(shape, order="F" if fortran else "C")

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from shiftprism._files import replacing
-from shiftprism.datasets._safe import Bytes, map_npy
+from shiftprism._npz import map_npy
+from shiftprism.datasets._safe import Bytes
 
 Shape = tuple[int, ...]
 

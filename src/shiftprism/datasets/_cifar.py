@@ -6,9 +6,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from shiftprism._npz import damage_error
 from shiftprism.datasets._dataset import Dataset
 from shiftprism.datasets._pickles import read_pickle
-from shiftprism.datasets._safe import Bytes, damage_error, map_bytes, read_bytes, read_tar
+from shiftprism.datasets._safe import Bytes, map_bytes, read_bytes, read_tar
 
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _CIFAR100 = """

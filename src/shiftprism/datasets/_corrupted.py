@@ -8,8 +8,9 @@ import torch
 
 from shiftprism._checks import choice, wrong
 from shiftprism._files import check_file
+from shiftprism._npz import damage_error, map_npy
 from shiftprism.datasets._dataset import Dataset
-from shiftprism.datasets._safe import check_member, damage_error, map_npy
+from shiftprism.datasets._safe import check_member
 
 SEVERITIES = 5
 

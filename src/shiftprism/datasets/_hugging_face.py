@@ -1,11 +1,13 @@
 """Data sets of the Hugging Face Hub, through the extra `hf`."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from shiftprism._checks import wrong
 from shiftprism._extras import need
+from shiftprism._files import check_file
 from shiftprism.datasets._cache import Source
 from shiftprism.datasets._dataset import Dataset
 from shiftprism.datasets._folders import SPLIT_FOLDERS, LabelledFiles, load_images
@@ -15,7 +17,8 @@ from shiftprism.datasets._images import Picture
 def load_hugging_face(name: str, split: str, cache: Path, size: int | None) -> Dataset:
     """The images and class labels of "owner/name" or "owner/name:configuration".
 
-    No code of the data set is run: `datasets` reads its files, and the images are decoded like a folder's.
+    No code of the data set is run: `datasets` reads its files, and the images are decoded like a folder's. A table for
+    training that stands alone is divided, so that no image is in both splits.
     """
     module = need("datasets", "hf")
     place, _, configuration = name.partition(":")
@@ -24,9 +27,10 @@ def load_hugging_face(name: str, split: str, cache: Path, size: int | None) -> D
         part: next((tables[each] for each in names if each in tables), None) for part, names in SPLIT_FOLDERS.items()
     }
     wanted = [table for part, table in parts.items() if table is not None and split in (part, "all")]
-    if not wanted and len(tables) == 1 and any(table is not None for table in parts.values()):
-        # The data set has a single split, and not the one that is asked for.
-        return _read(module, f"hf:{name}", next(iter(tables.values())), cache, size).divide(split)
+    if parts["train"] is not None and len(tables) == 1 and split != "all":
+        word = f"hf:{name} has the table {next(iter(tables))} alone: every fifth image of a class is for testing"
+        warnings.warn(word, stacklevel=2)
+        return _read(module, f"hf:{name}", parts["train"], cache, size).divide(split)
     if not wanted:
         raise wrong("split", f"one of {', '.join(tables)}", f"{split!r} for hf:{name}", "choose one that it has")
     return Dataset.concat([_read(module, f"hf:{name}", table, cache, size) for table in wanted])
@@ -54,6 +58,6 @@ def _column(name: str, table: Any, kind: str) -> str:
 def _reader(table: Any, column: str, row: int) -> Callable[[], bytes]:
     def read() -> bytes:
         cell = table[row][column]
-        return bytes(cell["bytes"]) if cell["bytes"] is not None else Path(cell["path"]).read_bytes()
+        return bytes(cell["bytes"]) if cell["bytes"] is not None else check_file(Path(cell["path"])).read_bytes()
 
     return read

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from shiftprism._npz import damage_error
 from shiftprism.datasets._dataset import Dataset
-from shiftprism.datasets._safe import Bytes, damage_error, gunzip, map_bytes
+from shiftprism.datasets._safe import Bytes, gunzip, map_bytes
 
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),

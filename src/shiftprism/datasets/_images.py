@@ -1,7 +1,6 @@
 """Image files of any format and size -> uint8 (N, C, H, W)."""
 
 import io
-import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,9 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from shiftprism._checks import wrong
-from shiftprism.datasets._safe import Bytes, damage_error
+from shiftprism._devices import count_cores
+from shiftprism._npz import damage_error
+from shiftprism.datasets._safe import Bytes
 
 # Formats that are pixels. Those that are programs or call others (EPS, WMF, PDF) are never opened.
 _FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
@@ -76,7 +77,7 @@ def _decode_blocks(pictures: Sequence[Picture], side: tuple[int, int], grey: boo
 
 def _map_parallel(work: Callable[[Picture], Result], pictures: Sequence[Picture]) -> Iterator[Result]:
     """`work` on each picture. Pillow releases the interpreter lock while it decodes, so threads are enough."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(count_cores()) as pool:
         for first in range(0, len(pictures), _BLOCK):  # a million waiting tasks would take a gigabyte
             yield from pool.map(work, pictures[first : first + _BLOCK])
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from shiftprism.datasets._safe import Bytes, damage_error
+from shiftprism._npz import damage_error
+from shiftprism.datasets._safe import Bytes
 
 _ALLOWED = {
     "PROTO", "FRAME", "STOP", "MARK", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "GET", "BINGET", "LONG_BINGET",

@@ -1,33 +1,19 @@
 """Reading bytes that may be cut, damaged or hostile: sizes are checked before anything is trusted or allocated."""
 
 import gzip
-import struct
 import tarfile
-import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
-from tokenize import TokenError
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftprism._files import check_file
+from shiftprism._npz import check_name, damage_error
 
 Bytes = NDArray[np.uint8]
-
-
-def damage_error(file: "Path | str", byte: int, problem: str) -> ValueError:
-    """The error for a damaged file, to be raised by the caller.
-
-    >>> raise damage_error("train.bin", 3073, "label 12 where there are 10 classes")
-    Traceback (most recent call last):
-    ...
-    ValueError: train.bin is damaged at byte 3073: label 12 where there are 10 classes; replace it with a whole copy.
-    """
-    return ValueError(f"{file} is damaged at byte {byte}: {problem}; replace it with a whole copy.")
 
 
 def map_bytes(path: Path, size: int) -> Bytes:
@@ -109,43 +95,11 @@ def read_tar(path: Path, wanted: Mapping[str, int], most: int) -> dict[str, byte
     return {name: members[name] for name in wanted}
 
 
-def open_zip(path: Path) -> zipfile.ZipFile:
-    """The zip file, to be closed by the caller; an error if the list of members at its end is damaged."""
-    check_file(path)
-    with zip_errors(path, "the list of members at its end", path.stat().st_size):
-        return zipfile.ZipFile(path)
-
-
-@contextmanager
-def zip_errors(path: Path, what: str, byte: int) -> Iterator[None]:
-    """Turn every error that reading a zip file can raise into one that names the file and the byte."""
-    try:
-        yield
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        OSError,
-        NotImplementedError,
-        RuntimeError,
-        struct.error,
-    ) as error:
-        reason = getattr(error, "strerror", None) or error or type(error).__name__
-        raise damage_error(path, byte, f"{what} is damaged ({reason})") from error
-
-
 def check_member(path: Path, member: tarfile.TarInfo, byte: int) -> None:
     """Refuse an archive member that is a link or a device, or whose name leads out of the archive."""
     check_name(path, member.name, byte)
     if not (member.isfile() or member.isdir()):
         raise damage_error(path, byte, f"{member.name!r} is a link or a device, which no data set needs")
-
-
-def check_name(path: Path, name: str, byte: int) -> None:
-    """Refuse the name of an archive member that leads out of the archive."""
-    parts = PurePosixPath(name.replace("\\", "/"))  # a backslash or a colon leads out on Windows
-    if parts.is_absolute() or ".." in parts.parts or ":" in name:
-        raise damage_error(path, byte, f"the name {name!r} leads out of the archive")
 
 
 def _read_member(path: Path, archive: tarfile.TarFile, member: tarfile.TarInfo, most: int, byte: int) -> bytearray:
@@ -156,29 +110,3 @@ def _read_member(path: Path, archive: tarfile.TarFile, member: tarfile.TarInfo, 
     if file is None:  # only for links and folders, which `check_member` refused
         raise AssertionError
     return bytearray(file.read())
-
-
-def map_npy(path: Path, start: int = 0, length: int | None = None) -> NDArray[Any]:
-    """The array of a `.npy` file, or of one that lies in an uncompressed archive, memory-mapped, never unpickled."""
-    end = check_file(path).stat().st_size if length is None else start + length
-    with path.open("rb") as file:
-        file.seek(start)
-        shape, fortran, dtype = read_npy_header(path, file)
-        offset = file.tell()
-    if dtype.hasobject:
-        raise damage_error(path, start, "it holds Python objects, which are never loaded")
-    size = dtype.itemsize * int(np.prod(shape, dtype=object))  # Python integers: a claimed shape may overflow int64
-    if offset + size != end or end > path.stat().st_size or size == 0:
-        has = min(end, path.stat().st_size) - offset
-        raise damage_error(path, offset + min(size, has), f"the array has {has} bytes where shape {shape} needs {size}")
-    return np.memmap(path, dtype, "c", offset=offset, shape=shape, order="F" if fortran else "C")
-
-
-def read_npy_header(where: "Path | str", file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, Fortran order and type from the header of a `.npy` stream, which is left at the first element."""
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    try:
-        version = np.lib.format.read_magic(file)
-        return readers[version](file)  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
-    except (ValueError, KeyError, SyntaxError, TypeError, TokenError) as error:
-        raise damage_error(where, file.tell(), f"not the header of a .npy array ({error})") from error

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from shiftprism._npz import damage_error
 from shiftprism.datasets._dataset import Dataset
-from shiftprism.datasets._safe import Bytes, damage_error
+from shiftprism.datasets._safe import Bytes
 
 NAMES = tuple("0123456789")
 _HEADER = 128

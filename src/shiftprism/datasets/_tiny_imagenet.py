@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from shiftprism._npz import check_name, damage_error, open_zip, zip_errors
 from shiftprism.datasets._cache import Source, stamp
 from shiftprism.datasets._dataset import Dataset
 from shiftprism.datasets._folders import SPLIT_FOLDERS, LabelledFiles, first_folder, list_files, load_images
 from shiftprism.datasets._images import Picture
-from shiftprism.datasets._safe import check_name, damage_error, open_zip, zip_errors
 
 CLASSES = 200
 EACH = {"train": 500, "test": 50}

@@ -95,8 +95,9 @@ def _draw_figures(folder: ResultsFolder, drawings: Sequence[Drawing]) -> dict[Dr
 
 
 def _read_figure(file: Path) -> str:
-    text = plots.inline(file.read_text(encoding="utf-8"))
-    if not (text.startswith("<svg") and text.endswith("</svg>")):
+    # a byte that is not UTF-8 becomes a sign, which a figure of ours may not contain
+    text = plots.inline(file.read_text(encoding="utf-8", errors="replace"))
+    if not (text.startswith("<svg") and text.endswith("</svg>")) or "\ufffd" in text:
         raise wrong("figures", "SVG files that ShiftPrism wrote", file, "remove this one")
     return text
 

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,20 @@ from torch import Tensor
 from shiftprism._checks import choice, wrong
 from shiftprism._files import WEIGHTS, fingerprint, read_json, read_tensors
 from shiftprism.scores._fitted import FORMAT, Fitted
+from shiftprism.scores._gaussian import SPACES, Mahalanobis
+from shiftprism.scores._neighbours import KNN, NNGuide
+from shiftprism.scores._ranks import Prism
 from shiftprism.scores._table import SCORES
 
 _SINGLE_FILE = "shiftprism-score-1"
 """The format of older versions, which wrote the name and the settings into the metadata of one safetensors file."""
+_SETTINGS: Mapping[type[Fitted], Mapping[str, type | tuple[str, ...]]] = {
+    Mahalanobis: {"space": SPACES},
+    KNN: {"k": int},
+    NNGuide: {"k": int},
+    Prism: {"k": int},
+}
+"""The settings that a saved score must have, each with its type or its values."""
 _ADVICE = "fit the score and save it again"
 
 
@@ -54,6 +65,11 @@ def _build(name: Any, tensors: dict[str, Tensor], settings: Any, path: Path) -> 
     if differing := sorted(set(kind.__annotations__) ^ tensors.keys()):
         got = f"{path}, where {', '.join(differing)} is missing or unknown"
         raise wrong("path", f"the tensors of {kind.__name__}", got, _ADVICE)
-    if not isinstance(settings, dict):
-        raise wrong("path", "a score with settings", f"{path} with {settings!r}", _ADVICE)
+    known = _SETTINGS.get(kind, {})
+    if not isinstance(settings, dict) or not all(_is_one_of(settings.get(name), known[name]) for name in known):
+        raise wrong("path", "a score with settings", f"{path} with {settings!r:.80}", _ADVICE)
     return kind(tensors, **settings)
+
+
+def _is_one_of(value: Any, known: type | tuple[str, ...]) -> bool:
+    return value in known if isinstance(known, tuple) else type(value) is known

@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from shiftprism._checks import Floats, wrong
+from shiftprism._files import check_file
+from shiftprism._npz import read_arrays
 from shiftprism.shifts._names import check_disjoint, words
 
 Vectors = Mapping[str, ArrayLike]
@@ -55,11 +56,13 @@ def similarities(
         word_vectors = _read(Path(vectors), spelled)
     else:
         word_vectors = {word: np.asarray(vectors[word], np.float64) for word in spelled & set(vectors)}
-    _check_vectors(word_vectors)
+    where = f" in {vectors}" if isinstance(vectors, str | Path) else ""
+    _check_vectors(word_vectors, where)
     unknown = sorted({word for name in names for word in _unknown_words(name, word_vectors)})
     if unknown:
         advice = "correct these names, use vectors that have the words, or add vectors of your own for the names"
-        raise wrong("vectors", "vectors of every word in the class names", f"none for {', '.join(unknown)}", advice)
+        got = f"none for {', '.join(unknown)}{where}"
+        raise wrong("vectors", "vectors of every word in the class names", got, advice)
     id_vectors = np.stack([_vector(name, word_vectors) for name in id_names])
     return {name: float((id_vectors @ _vector(name, word_vectors)).max()) for name in ood_names}
 
@@ -94,40 +97,36 @@ def _unknown_words(name: str, word_vectors: Collection[str]) -> list[str]:
     return [word for word in words(name) or [name] if word not in word_vectors and word.lower() not in word_vectors]
 
 
-def _check_vectors(word_vectors: Mapping[str, Floats]) -> None:
+def _check_vectors(word_vectors: Mapping[str, Floats], where: str) -> None:
     first = next(iter(word_vectors.items()), None)
     for word, vector in word_vectors.items():
         if vector.ndim != 1 or not vector.size or not np.isfinite(vector).all():
-            got = f"shape {vector.shape} or not finite for {word}"
+            got = f"shape {vector.shape} or not finite for {word}{where}"
             raise wrong("vectors", "one finite vector for each word", got, "look at what is stored there")
         if first is not None and vector.shape != first[1].shape:
-            got = f"{len(first[1])} numbers for {first[0]} and {len(vector)} for {word}"
+            got = f"{len(first[1])} numbers for {first[0]} and {len(vector)} for {word}{where}"
             raise wrong("vectors", "of one dimension", got, "take all of them from one file")
 
 
 def _read(path: Path, wanted: Collection[str]) -> dict[str, Floats]:
     """The vectors of the `wanted` words only: a file may hold millions."""
     if path.suffix != ".npz":
-        with path.open("rb") as file:
+        with check_file(path).open("rb") as file:
             return dict(_read_lines(path, file, {word.encode() for word in wanted}))
     try:
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, Mapping):
-                raise TypeError("a single array")
-            return dict(_read_arrays(archive, wanted))
-    except (ValueError, EOFError, BadZipFile, TypeError) as error:
-        got = f"{path} ({error})"
+        return _read_arrays(path, wanted)
+    except (ValueError, TypeError) as error:  # damaged, of text, or of two lengths
+        got = f"{path} ({getattr(error, 'problem', error)})"
         raise wrong("vectors", "a whole .npz file of plain arrays", got, "store one array for each word") from error
 
 
-def _read_arrays(archive: Mapping[str, np.ndarray], wanted: Collection[str]) -> Iterator[tuple[str, Floats]]:
-    if set(archive) == {"words", "vectors"} and archive["words"].dtype.kind == "U":
-        for word, vector in zip(archive["words"], archive["vectors"], strict=True):
-            if word in wanted:
-                yield str(word), vector.astype(np.float64)
-    else:
-        yield from ((word, archive[word].astype(np.float64)) for word in archive if word in wanted)
+def _read_arrays(path: Path, wanted: Collection[str]) -> dict[str, Floats]:
+    table = read_arrays(path, {"words", "vectors"}.__contains__)
+    if set(table) == {"words", "vectors"} and table["words"].dtype.kind == "U":
+        pairs = zip(table["words"], table["vectors"], strict=True)
+        return {str(word): vector.astype(np.float64) for word, vector in pairs if word in wanted}
+    arrays = read_arrays(path, wanted.__contains__)
+    return {word: vector.astype(np.float64) for word, vector in arrays.items()}
 
 
 def _read_lines(path: Path, file: Iterable[bytes], wanted: Collection[bytes]) -> Iterator[tuple[str, Floats]]:

@@ -6,7 +6,15 @@ What needs torch loads on first use: the command line reads the settings for its
 from typing import TYPE_CHECKING
 
 from shiftprism._lazy import load_lazily
-from shiftprism.training._settings import PRESETS, Setup, Training, read_run_settings, read_settings, resolve
+from shiftprism.training._settings import (
+    PRESETS,
+    Setup,
+    Training,
+    read_config,
+    read_run_settings,
+    read_settings,
+    resolve,
+)
 
 if TYPE_CHECKING:
     from shiftprism.training._augmentation import augment, channel_statistics
@@ -23,6 +31,7 @@ __all__ = [
     "Training",
     "augment",
     "channel_statistics",
+    "read_config",
     "read_result",
     "read_run_settings",
     "read_settings",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from shiftprism._devices import choose_device, move
 from shiftprism._errors import wrong
 from shiftprism._extras import need
-from shiftprism._files import read_json, write_json, write_text
+from shiftprism._files import check_file, read_json, write_json, write_text
 from shiftprism.classifier import Classifier, predict
 from shiftprism.datasets import Dataset, load
 from shiftprism.training._augmentation import channel_statistics
@@ -115,7 +115,10 @@ def read_result(out: Path) -> dict[str, Any]:
 
 def _read_history(path: Path) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        history = [json.loads(line) for line in check_file(path).read_text(encoding="utf-8").splitlines()]
+        if not all(isinstance(entry, dict) for entry in history):
+            raise ValueError("a line that is no object")
+        return history
     except (ValueError, RecursionError) as error:
         raise wrong("path", "the records of a run", f"{path} ({error})", "train into another folder") from error
 

@@ -100,6 +100,19 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise wrong("config", "a TOML file", f"{path} ({error})", "repair it") from error
 
 
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings in a person's TOML file; an unknown name or a wrong value is an error that names it."""
+    settings = read_settings(path)
+    names = ("data", "backbone", "head", "preset")
+    try:
+        resolve(
+            str(settings.get("preset", "paper")), {name: value for name, value in settings.items() if name not in names}
+        )
+    except ValueError as error:
+        raise wrong("config", "a file of settings", f"{path} ({str(error).rstrip('.')})", "correct it") from error
+    return settings
+
+
 def read_run_settings(folder: Path) -> dict[str, Any]:
     """What a run's config.toml says, empty without one; a known setting of another type is an error."""
     path = folder / "config.toml"

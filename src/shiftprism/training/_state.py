@@ -40,7 +40,7 @@ def save_state(path: Path, state: State, training: Training, history: list[dict[
 def load_state(path: Path, state: State, training: Training) -> list[dict[str, Any]]:
     """Put a saved state in place and return its history; a state of other settings is an error that names them."""
     tensors, metadata = _files.read_tensors(path, _FORMAT, _ADVICE)
-    changed = differences(asdict(training), _read_entry(path, metadata, "training"))
+    changed = differences(asdict(training), _read_entry(path, metadata, "training", dict))
     if changed:
         advice = "resume with the settings it began with, or train into another folder"
         raise wrong("training", f"what {path} began with", "; ".join(changed), advice)
@@ -58,20 +58,22 @@ def load_state(path: Path, state: State, training: Training) -> list[dict[str, A
         torch.set_rng_state(tensors["random"])
     except (KeyError, RuntimeError, TypeError) as error:
         raise wrong("path", "a training state with its generators", f"{path} ({error!r})", _ADVICE) from error
-    history: list[dict[str, Any]] = _read_entry(path, metadata, "history")
+    history: list[dict[str, Any]] = _read_entry(path, metadata, "history", list)
     return history
 
 
 def read_state_settings(path: Path) -> dict[str, Any]:
     """The settings that a saved state was trained with."""
-    settings: dict[str, Any] = _read_entry(path, _files.read_metadata(path, _FORMAT, _ADVICE), "training")
+    settings: dict[str, Any] = _read_entry(path, _files.read_metadata(path, _FORMAT, _ADVICE), "training", dict)
     return settings
 
 
-def _read_entry(path: Path, metadata: dict[str, str], name: str) -> Any:
+def _read_entry(path: Path, metadata: dict[str, str], name: str, kind: type) -> Any:
     try:
-        return json.loads(metadata[name])
-    except (KeyError, ValueError) as error:
+        if not isinstance(found := json.loads(metadata[name]), kind):
+            raise TypeError(f"no {kind.__name__}")
+        return found
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise wrong("path", f"a training state with its {name}", f"{path} ({error!r})", _ADVICE) from error
 
 
