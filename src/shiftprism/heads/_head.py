@@ -179,6 +179,18 @@ class Weighted(Head, ABC):
         return norms, similarities, plain if bias is None else plain + bias
 
 
+def settings_of(head: Head) -> dict[str, bool | int | float | str]:
+    """The plain numbers and words that a head computes with, by name, beside its tensors and sizes: DUQ's σ, γ, …
+
+    >>> from shiftprism.heads import SNGP
+    >>> settings_of(SNGP(2, 3))
+    {'ridge': 1.0}
+    """
+    sizes_and_mode = ("in_features", "out_features", "training")
+    plain = {name: value for name, value in vars(head).items() if isinstance(value, bool | int | float | str)}
+    return {name: plain[name] for name in sorted(plain) if name not in sizes_and_mode and not name.startswith("_")}
+
+
 def check_settings(positive: dict[str, float], non_negative: dict[str, float]) -> None:
     """Refuse settings of a head that are out of range or infinite, by name."""
     for name, value in positive.items():
