@@ -163,6 +163,22 @@ def test_adapt_takes_a_lone_linear_layer() -> None:
     assert adapt(model, pictures(2)).outputs(pictures()).D == 64
 
 
+def test_adapt_refuses_a_model_that_uses_its_last_layer_twice() -> None:
+    """Its logits are those of the last layer, but the layer is needed before it too: without it they change."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.fc = nn.Flatten(), nn.Linear(64, 64)
+
+        def forward(self, images: Tensor) -> Tensor:
+            logits: Tensor = self.fc(self.fc(self.body(images)).relu())
+            return logits
+
+    with pytest.raises(ValueError, match="one that uses its last layer once but got one with other logits"):
+        adapt(Twice(), pictures(2))
+
+
 def test_adapt_refuses_a_model_that_ends_otherwise() -> None:
     with pytest.raises(ValueError, match="Expected `model` to be one that ends in its last linear layer"):
         adapt(nn.Sequential(Net(nn.Linear(16, 3)), nn.Softmax(1)), pictures(2))
