@@ -153,11 +153,14 @@ def test_the_first_candidate_that_nothing_after_it_beats(factors: tuple[float, .
 
 
 @every_calibrator
-def test_deterministic(name: str) -> None:
+def test_deterministic_and_independent_of_the_order(name: str) -> None:
     outputs = big(samples=500)
     labels = sample_labels(outputs, 0.5)
     first, second = (CALIBRATORS[name].fit(outputs, labels)(outputs) for _ in range(2))
     assert torch.equal(first, second)
+    order = torch.randperm(500, generator=torch.Generator().manual_seed(0))
+    permuted = CALIBRATORS[name].fit(outputs.rows(order), labels[order])(outputs)
+    torch.testing.assert_close(permuted, first, rtol=1e-3, atol=1e-3)
 
 
 @every_calibrator

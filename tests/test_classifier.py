@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from shiftprism import Classifier, adapt, predict
-from shiftprism._files import write_json
+from shiftprism._files import fingerprint, write_json
 from shiftprism.backbones import BACKBONES
 from shiftprism.classifier import evaluation_mode
 from shiftprism.datasets import Dataset
-from shiftprism.heads import HEADS, Geometric, Linear
+from shiftprism.heads import DUQ, HEADS, Geometric, Linear
 
 NAMES = ("zero", "one", "two")
 
@@ -185,6 +185,22 @@ def test_adapt_takes_a_lone_linear_layer() -> None:
     assert adapt(model, pictures(2)).outputs(pictures()).D == 64
 
 
+def test_adapt_refuses_a_model_that_uses_its_last_layer_twice() -> None:
+    """Its logits are those of the last layer, but the layer is needed before it too: without it they change."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.fc = nn.Flatten(), nn.Linear(64, 64)
+
+        def forward(self, images: Tensor) -> Tensor:
+            logits: Tensor = self.fc(self.fc(self.body(images)).relu())
+            return logits
+
+    with pytest.raises(ValueError, match="one that uses its last layer once but got one with other logits"):
+        adapt(Twice(), pictures(2))
+
+
 def test_adapt_refuses_a_model_that_ends_otherwise() -> None:
     with pytest.raises(ValueError, match="Expected `model` to be one that ends in its last linear layer"):
         adapt(nn.Sequential(Net(nn.Linear(16, 3)), nn.Softmax(1)), pictures(2))
@@ -247,6 +263,33 @@ def test_a_cache_is_used_for_the_same_model_and_images_only(tmp_path: Path) -> N
     path.write_bytes(b"cut off")
     predict(second, pictures(seed=1), cache=path)
     assert len(calls) == 4
+
+
+def test_a_cache_belongs_to_the_settings_of_the_head_too(tmp_path: Path) -> None:
+    classifier = build("duq")
+    predict(classifier, pictures(), cache=tmp_path / "cache")
+    assert isinstance(classifier.head, DUQ)
+    classifier.head.sigma = 0.2
+    again, _ = predict(classifier, pictures(), cache=tmp_path / "cache")
+    assert torch.equal(again.logits, predict(classifier, pictures())[0].logits)
+    # a head without settings has the fingerprint that earlier versions gave it
+    assert build("alpha-beta").fingerprint() == fingerprint(build("alpha-beta").state_dict())
+
+
+def test_a_saved_head_keeps_its_settings(tmp_path: Path) -> None:
+    classifier = build("duq")
+    assert isinstance(classifier.head, DUQ)
+    classifier.head.sigma, classifier.head.penalty_weight = 0.2, 1
+    classifier.save(tmp_path)
+    assert Classifier.load(tmp_path).fingerprint() == classifier.fingerprint()
+    about = json.loads((tmp_path / "model.json").read_text())
+    for settings in ({"sigma": 0.2}, {**about["settings"], "sigma": "wide"}, [0.2]):
+        (tmp_path / "model.json").write_text(json.dumps(about | {"settings": settings}))
+        with pytest.raises(ValueError, match=r"Expected `folder` to be a whole saved model but got .*settings"):
+            Classifier.load(tmp_path)
+    # as an earlier version wrote it: the head of that name, as it is built
+    (tmp_path / "model.json").write_text(json.dumps({key: about[key] for key in about if key != "settings"}))
+    assert getattr(Classifier.load(tmp_path).head, "sigma") == 0.1  # noqa: B009
 
 
 def test_bad_images_are_refused() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from dataset_files import Made, cifar10_binary, cifar10_binary_archive, corrupted_folder, idx, tiny_small
+from dataset_files import Made, cifar10_binary, cifar10_binary_archive, corrupted_folder, idx, svhn, tiny_small
 from shiftprism.cli.data import app
 from shiftprism.datasets import DATASETS, _cifar, _tiny_imagenet
 from shiftprism.datasets._download import Progress
@@ -80,6 +80,14 @@ def test_check_reads_what_there_is_and_passes_by_what_is_not(tmp_path: Path) -> 
     assert f"cifar10 test: complete, 4 × 3 × 32 × 32, {made.file}, not byte for byte as published" in result.stdout
     assert "cifar10-c test: complete, 4 × 3 × 32 × 32" in result.stdout
     assert "svhn test: not found" in result.stdout
+
+
+def test_check_calls_a_part_of_the_published_digits_a_subset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    svhn(tmp_path / "home", "test", False)
+    said = "svhn test: a subset: 5 of the 26,032 published test images, 5 × 3 × 32 × 32"
+    assert said in run("check", "svhn").stdout
+    monkeypatch.setitem(DATASETS, "svhn", DATASETS["svhn"]._replace(published={"test": 5}))
+    assert "svhn test: complete, 5 × 3 × 32 × 32" in run("check", "svhn").stdout
 
 
 def test_check_of_a_name_that_is_not_there_fails_and_says_what_to_put_where(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from shiftprism import corruptions
-from shiftprism.corruptions import COMMON, CORRUPTIONS, EXTRA, _corruption, corrupt
+from shiftprism.corruptions import COMMON, CORRUPTIONS, EXTRA, _corruption, corrupt, frost_source
 from test_corruptions_reference import CERTAIN, pictures
 
 SHAPES = [(3, 32, 32), (1, 8, 8), (3, 64, 64), (1, 20, 33), (3, 45, 12)]
@@ -169,7 +169,8 @@ def test_an_unknown_name_is_told() -> None:
 def test_frost_takes_photographs_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SHIFTPRISM_FROST", raising=False)
     images = torch.zeros(6, 3, 32, 32, dtype=torch.uint8)
-    assert len(corrupt(images, "frost", 1).unique()) > 10  # drawn
+    assert len(corrupt(images, "frost", 1).unique()) > 10
+    assert frost_source() == "drawn"
     with pytest.raises(ValueError, match=r"`photographs` to be a folder of photographs but got .* without any"):
         corrupt(images, "frost", 1, photographs=tmp_path)
     Image.new("RGB", (300, 200), (100, 150, 200)).save(tmp_path / "b.png")
@@ -179,6 +180,7 @@ def test_frost_takes_photographs_from_a_folder(tmp_path: Path, monkeypatch: pyte
     assert (corrupt(images, "frost", 5, photographs=tmp_path) == expected).all()
     monkeypatch.setenv("SHIFTPRISM_FROST", str(tmp_path))
     assert (corrupt(images, "frost", 5) == expected).all()
+    assert (frost_source(), frost_source("")) == ("photographed", "drawn")
     with pytest.raises(ValueError, match="which is not a folder"):
         corrupt(images, "frost", 1, photographs=tmp_path / "absent")
 

@@ -183,9 +183,10 @@ def preprocess(images: Tensor) -> Tensor:
 def test_adapt_keeps_the_precision_of_the_model(dtype: torch.dtype, bias: bool) -> None:
     model = Small(bias).to(dtype).eval()
     adapted = adapt(model, DIGITS.images[:4], [0.3], [0.7])
-    assert {parameter.dtype for parameter in adapted.parameters()} == {dtype}
-    outputs, _ = predict(adapted, DIGITS)
     wide = torch.promote_types(dtype, torch.float32)
+    assert {parameter.dtype for parameter in adapted.backbone.parameters()} == {dtype}
+    assert {parameter.dtype for parameter in adapted.head.parameters()} == {wide}
+    outputs, _ = predict(adapted, DIGITS)
     assert {field.dtype for field in outputs} == {wide}
     with torch.no_grad():
         expected = model(preprocess(DIGITS.images).to(dtype)).to(wide)

@@ -43,6 +43,48 @@ def test_float32_survives_huge_features(name: str) -> None:
     head.outputs(features_of(scale=head.finite_up_to).float()).check()
 
 
+def with_a_zero_row(dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Features that float16 holds exactly, one of them 0."""
+    features = features_of().half().to(dtype)
+    features[0] = 0
+    return features
+
+
+@every_head
+@pytest.mark.parametrize("given", [torch.float32, torch.float16])
+def test_autocast_changes_no_value_and_leaves_gradients_finite(name: str, given: torch.dtype) -> None:
+    head, labels = head_of(name).float(), torch.arange(20) % 4
+    features = with_a_zero_row(given).requires_grad_()
+    expected = head.outputs(features.detach().float())
+    with torch.autocast("cpu", torch.float16):
+        found = head.outputs(features)
+        loss = head.loss(found.logits, labels)
+        assert torch.equal(head(features), found.logits)
+        scales = head.scales(features)
+        head.after_step(features, labels)
+    loss.backward()  # outside of autocast, as torch's manual asks
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other)
+    assert all(torch.equal(value, head.scales(features.float())[key]) for key, value in scales.items())
+    assert features.grad is not None
+    gradients = [features.grad, *(p.grad for p in head.parameters() if p.grad is not None)]
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@every_head
+def test_a_model_cast_to_half_keeps_its_head_in_float32(name: str) -> None:
+    """Also what the head gathers: a moving average with γ = 0.999 would stand still in half precision."""
+    head = head_of(name).float()
+    state = {key: tensor.clone() for key, tensor in head.state_dict().items()}
+    expected = head.outputs(with_a_zero_row()).check()
+    cast = nn.Sequential(head).half()
+    assert all(torch.equal(tensor, state[key]) for key, tensor in head.state_dict().items())
+    for one, other in zip(head.outputs(with_a_zero_row(torch.float16)).check(), expected, strict=True):
+        assert torch.equal(one, other)
+    assert {field.dtype for field in head.outputs(with_a_zero_row(torch.float16))} == {torch.float32}
+    assert {p.dtype for p in cast.double().parameters()} == {torch.float64}
+
+
 @every_head
 def test_state_round_trips(name: str) -> None:
     head, other = head_of(name, seed=1), head_of(name, seed=2)

@@ -1,7 +1,10 @@
 """Outputs: a plain named tuple that saves, loads, joins and slices, and refuses what it does not hold."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,6 +24,14 @@ def test_concat_undoes_rows() -> None:
     outputs = outputs_of(samples=9)
     parts = [outputs.rows(slice(0, 4)), outputs.rows([4, 5]), outputs.rows(torch.arange(9) >= 6)]
     assert all(torch.equal(whole, joined) for whole, joined in zip(outputs, Outputs.concat(parts), strict=True))
+
+
+@pytest.mark.parametrize("kind", [list, tuple, torch.tensor, np.array])
+def test_truth_values_are_a_mask(kind: Callable[[list[bool]], Any]) -> None:
+    outputs = outputs_of(samples=4)
+    chosen = outputs.rows(kind([True, False, False, True]))
+    assert all(torch.equal(some, field[[0, 3]]) for some, field in zip(chosen, outputs, strict=True))
+    assert outputs.rows([]).N == 0
 
 
 def test_pytrees_see_a_plain_named_tuple() -> None:

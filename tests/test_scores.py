@@ -2,9 +2,11 @@
 
 import copy
 import math
+from decimal import Decimal, localcontext
 from functools import cache
 from inspect import signature
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,11 +19,13 @@ from shiftprism.calibrators import CALIBRATORS
 from shiftprism.heads import Head
 from shiftprism.metrics import auroc
 from shiftprism.outputs import Outputs
-from shiftprism.scores import SCORES, Score, energy, entropy, g, h, kl_uniform, max_similarity, msp, u
+from shiftprism.scores import SCORES, Score, energy, entropy, g, gen, h, kl_uniform, max_similarity, msp, u
 
 # the kernel distance is a DUQ head's alone: tests/test_scores_table.py
 GENERAL = sorted(set(SCORES) - {"kernel"})
 every_score = pytest.mark.parametrize("name", GENERAL)
+CONFIDENCES: tuple[Score, ...] = (msp, entropy, gen)
+SIDES = ((torch.tensor([2.0, 0.0]), 1), (torch.tensor([1.0, 0.0]), 2))
 LINEAR = ("vanilla", "alpha", "beta", "alpha-beta", "gsd", "inner")
 
 
@@ -217,13 +221,60 @@ def test_against_scipy() -> None:
     outputs = outputs_of("alpha-beta")
     logits = outputs.logits.numpy()
     probabilities = special.softmax(logits, axis=1)
-    assert msp(outputs).numpy() == pytest.approx(probabilities.max(1))
+    assert msp(outputs).numpy() == pytest.approx(special.logit(probabilities.max(1)))
     assert energy(outputs).numpy() == pytest.approx(special.logsumexp(logits, axis=1))
     assert energy(outputs, 2.0).numpy() == pytest.approx(2 * special.logsumexp(logits / 2, axis=1))
-    assert entropy(outputs).numpy() == pytest.approx(-stats.entropy(probabilities, axis=1))
+    assert entropy(outputs).numpy() == pytest.approx(-np.log(stats.entropy(probabilities, axis=1)))
     plain = special.softmax((outputs.norms[:, None] * outputs.similarities).numpy(), axis=1)
     uniform = [[1 / outputs.K] * outputs.K] * outputs.N
     assert kl_uniform(outputs).numpy() == pytest.approx(stats.entropy(uniform, plain, axis=1))
+
+
+def exact_measures(logits: list[float]) -> list[Decimal]:
+    """The odds of the largest probability, 1/H and GEN's 1/Σ in 110 digits: no confidence here rounds to 1."""
+    with localcontext() as context:
+        context.prec = 110
+        exact = [Decimal(value) for value in logits]
+        weights = [(value - max(exact)).exp() for value in exact]
+        p = [weight / sum(weights, Decimal(0)) for weight in weights]
+        entropies = sum((-q * q.ln() for q in p), Decimal(0))
+        shares = sum(((q * (1 - q)) ** Decimal("0.1") for q in p), Decimal(0))
+        return [max(p) / (1 - max(p)), 1 / entropies, 1 / shares]
+
+
+@given(st.integers(2, 6), st.floats(0.1, 30), st.integers(0, 10_000), st.sampled_from([torch.float32, torch.float64]))
+@settings(max_examples=10)
+def test_confidence_keeps_the_order_of_exact_probabilities(
+    classes: int, scale: float, seed: int, dtype: torch.dtype
+) -> None:
+    """In float32 probabilities are 1 from a difference of 17 between logits on, and entropies 0 from 100 on."""
+    logits = scale * torch.randn(5, classes, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    exact = zip(*map(exact_measures, logits.tolist()), strict=True)
+    for score, expected in zip(CONFIDENCES, exact, strict=True):
+        values, logs = score(Outputs.from_logits(logits)).double(), torch.tensor([float(one.ln()) for one in expected])
+        torch.testing.assert_close(values, logs.double(), rtol=1e-5, atol=1e-5)
+        apart = logs[:, None] > logs + 1e-4  # closer ones may change places by rounding
+        assert (values[:, None] > values)[apart].all(), score
+
+
+def test_sharp_logits_lose_no_auroc() -> None:
+    """Temperature changes no order of the most probable of two classes, so it changes no AUROC."""
+    inside, outside = (loc + features_of(2000, 1, seed).float() @ torch.tensor([[8.0, 0.0]]) for loc, seed in SIDES)
+    for score in CONFIDENCES:
+        expected = auroc(*(score(Outputs.from_logits(side.double())) for side in (inside, outside)))
+        for factor in (1, 3, 30, 1000):
+            found = auroc(*(score(Outputs.from_logits(factor * side)) for side in (inside, outside)))
+            assert found == pytest.approx(expected, abs=1e-6), factor
+
+
+@pytest.mark.parametrize("name", ["msp", "entropy", "gen"])
+def test_the_slope_of_a_confidence_is_finite(name: str) -> None:
+    """Of equal logits, of sure ones and of a class alone: ODIN's step follows it."""
+    for rows in ([[1.0, 1.0, 1.0], [500.0, 0.0, 0.0], [1.0, 1.0, 0.0]], [[2.0]]):
+        logits = torch.tensor(rows, requires_grad=True)
+        SCORES[name](Outputs.from_logits(logits)).sum().backward()
+        assert logits.grad is not None
+        assert logits.grad.isfinite().all()
 
 
 def test_by_hand() -> None:

@@ -208,10 +208,25 @@ def test_kl_matching_against_scipy() -> None:
     assert KLMatching.fit(known)(new).numpy() == pytest.approx(expected)
 
 
+def test_she_takes_the_correct_predictions_of_each_class() -> None:
+    """By hand. Class 0 has a wrong one, class 1 only wrong ones, and class 2 has none at all."""
+    features = torch.tensor([[1.0, 0.0], [3.0, 0.0], [100.0, 7.0], [0.0, 4.0], [0.0, 6.0]])
+    predicted, labels = torch.tensor([0, 0, 1, 0, 0]), torch.tensor([0, 0, 0, 1, 1])
+    known = Outputs(features, features.norm(dim=1), *(torch.eye(3)[predicted],) * 3)
+    fitted = SHE.fit(known, labels)
+    assert fitted.patterns.tolist() == [[2, 0], [0, 5], [0, 0]]
+    asked = torch.ones(3, 2)
+    new = Outputs(asked, asked.norm(dim=1), *(torch.eye(3),) * 3)
+    assert fitted(new).tolist() == [2, 5, 0]
+    parts = [SHE.statistics(known.rows([i]), labels[[i]]) for i in range(5)]
+    assert torch.equal(SHE.from_statistics(sum(parts[1:], parts[0])).patterns, fitted.patterns)
+
+
 def test_she_against_numpy() -> None:
     known, new, x, y = known_and_new()
     labels = known.predictions.clone()
     labels[:30] = (labels[:30] + 1) % 4  # wrong ones, which do not count
+    assert len(known.predictions.unique()) > 1
     predicted = known.predictions.numpy()
     right = predicted == labels.numpy()
     means = {k: x[right & (predicted == k)].mean(0) for k in np.unique(predicted[right])}
@@ -254,7 +269,7 @@ def test_max_cosine_against_numpy() -> None:
 def test_gen_against_numpy(top: int) -> None:
     outputs = draw_outputs()
     p = np.sort(special.softmax(outputs.logits.numpy(), axis=1), axis=1)[:, ::-1][:, :top]
-    assert gen(outputs, top=top).numpy() == pytest.approx(-(p**0.1 * (1 - p) ** 0.1).sum(1))
+    assert gen(outputs, top=top).numpy() == pytest.approx(-np.log((p**0.1 * (1 - p) ** 0.1).sum(1)))
     sure = Outputs.from_logits(torch.tensor([[40.0, 0.0], [30.0, 0.0]]))
     values = gen(sure)
     assert values[0] > values[1], "confidences that both round to 1 in float32 still differ"
@@ -262,6 +277,12 @@ def test_gen_against_numpy(top: int) -> None:
     for wrong in several:
         with pytest.raises(ValueError, match=r"Expected `(gamma|top)`"):
             gen(outputs, **wrong)
+
+
+def test_gen_reads_the_hundred_largest_of_a_thousand_classes() -> None:
+    logits = torch.linspace(0, 3, 1000, dtype=torch.float64)[torch.randperm(1000)][None]
+    p = np.sort(special.softmax(logits.numpy(), axis=1), axis=1)[:, -100:]
+    assert gen(Outputs.from_logits(logits)).numpy() == pytest.approx(-np.log((p**0.1 * (1 - p) ** 0.1).sum(1)))
 
 
 def test_ranks_against_scipy() -> None:

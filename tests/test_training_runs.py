@@ -21,7 +21,8 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from shiftprism.cli import app
-from shiftprism.training import PRESETS, Setup, Training, read_settings, resolve, run
+from shiftprism.datasets import load
+from shiftprism.training import PRESETS, Setup, Training, read_settings, resolve, run, split_held_out
 
 SHORT = replace(PRESETS["smoke"], epochs=3)
 DIGITS = Setup("digits", "digits", "alpha-beta", SHORT)
@@ -369,3 +370,19 @@ def test_the_precision_is_what_was_measured_and_stays_so(
     (tmp_path / "run" / "result.json").unlink()  # not finished after all: the state decides
     run(tmp_path / "run", vanilla, resume=True)
     assert read_settings(tmp_path / "run" / "config.toml")["precision"] == chosen
+
+
+def test_the_held_out_images_are_a_tenth_of_every_class() -> None:
+    """Drawn, not the first ones; the order stays, and nothing is in both parts."""
+    data = load("digits", "train")
+    learned, held = split_held_out("digits", 0.1)
+    counts = torch.bincount(data.labels)
+    assert torch.bincount(held.labels).tolist() == [round(0.1 * int(count)) for count in counts]
+    assert (torch.bincount(held.labels) + torch.bincount(learned.labels)).tolist() == counts.tolist()
+    places = {image.numpy().tobytes(): place for place, image in enumerate(data.images)}
+    assert len(places) == len(data.images)
+    found = [[places[image.numpy().tobytes()] for image in part.images] for part in (learned, held)]
+    assert all(part == sorted(part) for part in found)
+    assert sorted(found[0] + found[1]) == list(range(len(data.images)))
+    assert int(data.order_in_class()[found[1]].max()) > 100
+    assert torch.equal(split_held_out("digits", 0.1)[1].images, held.images)

@@ -90,10 +90,11 @@ class Outputs(NamedTuple):
                 raise wrong("parts", "of one model", got, "concatenate Outputs with equal D and K")
         return Outputs(*(torch.cat(fields) for fields in zip(*parts, strict=True)))
 
-    def rows(self, index: "slice | Tensor | Sequence[int]") -> "Outputs":
-        """The chosen rows of every field: a slice, a tensor of positions or a mask."""
+    def rows(self, index: "slice | Tensor | Sequence[int] | Sequence[bool]") -> "Outputs":
+        """The chosen rows of every field: a slice, positions, or a mask with one truth value for each row."""
         if isinstance(index, Sequence):
-            index = torch.as_tensor(index, dtype=torch.long)
+            # an empty list has no type of its own, and means no positions
+            index = torch.as_tensor(index) if len(index) else torch.empty(0, dtype=torch.long)
         return Outputs(*(field[index] for field in self))
 
     def to(self, target: "torch.device | torch.dtype | str") -> "Outputs":

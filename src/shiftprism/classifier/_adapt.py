@@ -17,7 +17,7 @@ def adapt(
 ) -> Classifier:
     """A Classifier from any trained model that ends in `nn.Linear` or one of our heads; the model stays as it is.
 
-    The Classifier is where the model is, in the model's own precision.
+    The Classifier is where the model is, in the model's own precision; its head computes in at least float32.
 
     `example` is a small batch of images as the Classifier will get them: uint8, or floats in [0, 1]. `mean` and `std`
     are those of the model's own preprocessing; leave them out when the model takes images in [0, 1].
@@ -38,7 +38,8 @@ def adapt(
     rounding = 4 * torch.finfo(expected.dtype).eps
     with torch.no_grad():
         size = float(expected.abs().max())
-        if not torch.allclose(adapted(example), expected, rtol=max(1e-4, rounding), atol=max(1e-5, rounding * size)):
+        logits = adapted(example).to(expected.dtype)  # our head computes in float32, whatever the model's precision
+        if not torch.allclose(logits, expected, rtol=max(1e-4, rounding), atol=max(1e-5, rounding * size)):
             got = "one with other logits once its last layer is taken out"
             raise wrong("model", "one that uses its last layer once", got, "build a Classifier yourself")
     return adapted

@@ -1,5 +1,6 @@
 """Classifier = normalisation + backbone + head: images, as uint8 or as floats in [0, 1], in; Outputs out."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from shiftprism._checks import choice, wrong
 from shiftprism._files import WEIGHTS, fingerprint, load_state, read_json, read_tensors, write_json, write_tensors
 from shiftprism.backbones import BACKBONES
 from shiftprism.classifier._recipe import ADVICE, FORMAT, ModelFile, check_model_file
-from shiftprism.heads import HEADS, Head, Linear
+from shiftprism.heads import HEADS, Head, Linear, settings_of
 from shiftprism.outputs import Outputs
 
 
@@ -103,15 +104,18 @@ class Classifier(nn.Module):
         return logits
 
     def fingerprint(self) -> str:
-        """A SHA-256 of weights and normalisation: equal for equal models, on any device."""
-        return fingerprint(self.state_dict())
+        """A SHA-256 of weights, normalisation and the head's settings: equal for equal models, on any device."""
+        weights, settings = fingerprint(self.state_dict()), settings_of(self.head)
+        # most heads have no settings, and the fingerprint of their weights alone, as in earlier versions
+        return hashlib.sha256(f"{weights}{settings}".encode()).hexdigest() if settings else weights
 
     def save(self, folder: str | Path) -> None:
         """Write `weights.safetensors`, then `model.json`, which names the weights it belongs to."""
         folder = Path(folder)
         write_tensors(folder / WEIGHTS, self.state_dict(), {"format": FORMAT})
         about = {"format": FORMAT, "names": list(self.names), "recipe": self.recipe, "image_size": self.image_size}
-        write_json(folder / "model.json", about | {"weights": self.fingerprint()})
+        about |= {"settings": settings_of(self.head), "weights": fingerprint(self.state_dict())}
+        write_json(folder / "model.json", about)
 
     @staticmethod
     def load(folder: str | Path, backbone: nn.Module | str | None = None, head: Head | None = None) -> "Classifier":
@@ -144,7 +148,8 @@ class Classifier(nn.Module):
         if len(about.names) != classifier.head.out_features:
             got = f"{len(about.names)} names for {classifier.head.out_features} classes in {file}"
             raise wrong("folder", "a whole saved model", got, ADVICE)
-        if classifier.fingerprint() != about.weights:
+        _restore_settings(classifier.head, about, file)
+        if fingerprint(classifier.state_dict()) != about.weights:
             raise wrong("folder", "a whole saved model", f"{folder} with other weights", ADVICE)
         return classifier.eval()
 
@@ -165,6 +170,19 @@ def _match_precision(classifier: Classifier, state: dict[str, Tensor]) -> None:
     for name, tensor in classifier.state_dict(keep_vars=True).items():
         if name in floats and tensor.is_floating_point():
             tensor.data = tensor.data.to(floats[name])
+
+
+def _restore_settings(head: Head, about: ModelFile, file: Path) -> None:
+    """Give the head the settings it was saved with; those of a file of an earlier version, without any, stay."""
+    own = settings_of(head)
+    saved = own if about.settings is None else about.settings
+    # a whole number serves where the head has a float
+    kinds = [{name: float if type(value) is int else type(value) for name, value in s.items()} for s in (saved, own)]
+    if kinds[0] != kinds[1]:
+        got = f"{file} with settings {saved!r:.60} for a head with {own}"
+        raise wrong("folder", "a whole saved model", got, ADVICE)
+    for name, value in saved.items():
+        setattr(head, name, value)
 
 
 def _make_parts(

@@ -26,6 +26,8 @@ class ModelFile(NamedTuple):
     """Height and width of the images it was trained on; None if it takes any size."""
     weights: str
     """The fingerprint of the weights."""
+    settings: dict[str, Any] | None
+    """Those of the head, by name; None in files of earlier versions."""
 
 
 def check_model_file(about: dict[str, Any], path: Path, state: Mapping[str, Tensor]) -> ModelFile:
@@ -34,17 +36,20 @@ def check_model_file(about: dict[str, Any], path: Path, state: Mapping[str, Tens
     `state` are the saved tensors: no number in the description can be larger than what occurs in them, so a wrong one
     is found before anything of that size is allocated.
     """
-    names, recipe, size, weights = (about.get(key) for key in ("names", "recipe", "image_size", "weights"))
+    keys = ("names", "recipe", "image_size", "weights", "settings")
+    names, recipe, size, weights, settings = (about.get(key) for key in keys)
     largest = max((number for tensor in state.values() for number in tensor.shape), default=0)
     faults = [
         _find_fault_of_names(names),
         _find_fault_of_recipe(recipe, max(largest, len(state))),
         "" if size is None or _is_size(size) else f"image_size {size!r:.40} is not two positive numbers",
         "" if isinstance(weights, str) else "weights is no fingerprint",
+        "" if settings is None or isinstance(settings, dict) else f"settings is no table ({settings!r:.40})",
     ]
     if fault := next(filter(None, faults), ""):
         raise wrong("folder", "a whole saved model", f"{path}, where {fault}", ADVICE)
-    return ModelFile(tuple(names or ()), recipe, None if size is None else (size[0], size[1]), str(weights))
+    sides = None if size is None else (size[0], size[1])
+    return ModelFile(tuple(names or ()), recipe, sides, str(weights), settings)
 
 
 def _find_fault_of_names(names: Any) -> str:

@@ -103,7 +103,7 @@ def _describe_finding(finding: "Finding") -> str:
         return _describe_place(finding.path)
     shape = " × ".join(f"{side:,}" for side in finding.shape)
     same = {None: "", True: ", byte for byte as published", False: ", not byte for byte as published"}
-    return f"complete, {shape}, {finding.path.absolute()}{same[finding.published]}"
+    return f"{finding.subset or 'complete'}, {shape}, {finding.path.absolute()}{same[finding.published]}"
 
 
 def _print(text: str, error: bool = False) -> None:

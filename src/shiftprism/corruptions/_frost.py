@@ -66,6 +66,11 @@ def textures(folder: str | None = None) -> tuple[Texture, ...]:
     return _load_textures(_choose_folder(folder))
 
 
+def frost_source(folder: str | None = None) -> str:
+    """ "photographed" where frost takes its crops from `folder` or $SHIFTPRISM_FROST, else "drawn"."""
+    return "photographed" if _choose_folder(folder) else "drawn"
+
+
 def _choose_folder(folder: str | None) -> str:
     return os.environ.get("SHIFTPRISM_FROST", "") if folder is None else folder
 

@@ -2,11 +2,12 @@
 
 `load(name, split)` gives a `Dataset` of images (N, C, H, W), labels and names; `get` downloads one. `DATASETS` lists
 the names, licences and downloads. `find`, `verify` and `missing_error` say where a data set is, whether its files are
-complete, and what to do if it is missing. `read_npz` reads the plain arrays of any .npz file.
+complete, and what to do if it is missing; `describe_subset` says when it is only a part. `read_npz` reads the plain
+arrays of any .npz file.
 """
 
 from shiftprism.datasets._arrays import read_npz
-from shiftprism.datasets._catalogue import DATASETS
+from shiftprism.datasets._catalogue import DATASETS, describe_subset
 from shiftprism.datasets._cifar import CIFAR10_NAMES, CIFAR100_NAMES
 from shiftprism.datasets._dataset import Dataset
 from shiftprism.datasets._find import find, missing_error, search_folders
@@ -20,6 +21,7 @@ __all__ = [
     "DATASETS",
     "Dataset",
     "Finding",
+    "describe_subset",
     "find",
     "get",
     "load",

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from shiftprism.datasets._cifar import (
@@ -51,6 +52,8 @@ class Entry(NamedTuple):
     """In the order in which they are looked for."""
     downloads: tuple[Download, ...] = ()
     splits: tuple[str, ...] = ("train", "test")
+    published: Mapping[str, int] = MappingProxyType({})
+    """How many images of each split the publisher has, where the format also allows files with fewer."""
 
 
 def _cifar_formats(kind: Cifar) -> tuple[Format, ...]:
@@ -189,7 +192,7 @@ DATASETS: dict[str, Entry] = {
         ),
     ),
     "svhn": Entry(
-        "99,289 colour house-number digits, 32 × 32, 10 classes",
+        "99,289 colour house-number digits (73,257 to train, 26,032 to test), 32 × 32, 10 classes",
         "non-commercial use only",
         (_svhn_format("svhn"), _svhn_format(".")),
         tuple(
@@ -204,6 +207,7 @@ DATASETS: dict[str, Entry] = {
                 ("test", 64_275_384, "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b"),
             )
         ),
+        published={"train": 73_257, "test": 26_032},
     ),
     "tiny-imagenet": Entry(
         "110,000 colour photographs resized to 32 × 32, 200 classes",
@@ -224,3 +228,13 @@ DATASETS: dict[str, Entry] = {
     ),
 }
 """Every data set that `load` and `shiftprism data get` know by name."""
+
+
+def describe_subset(name: str, split: str, count: int) -> str:
+    """What to call `count` images of a split where the publisher has more; empty where that is not known to be so.
+
+    >>> describe_subset("svhn", "test", 10_000), describe_subset("svhn", "test", 26_032)
+    ('a subset: 10,000 of the 26,032 published test images', '')
+    """
+    published = DATASETS[name].published.get(split, 0) if name in DATASETS else 0
+    return f"a subset: {count:,} of the {published:,} published {split} images" if count < published else ""

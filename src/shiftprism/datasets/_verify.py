@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from shiftprism.datasets._catalogue import DATASETS, Request
+from shiftprism.datasets._catalogue import DATASETS, Request, describe_subset
 from shiftprism.datasets._corrupted import corruptions
 from shiftprism.datasets._download import has_digest
 from shiftprism.datasets._find import find
@@ -23,6 +23,8 @@ class Finding(NamedTuple):
     """What is wrong with it."""
     published: bool | None = None
     """Whether its files have the published digests; None if no digest is known for them."""
+    subset: str = ""
+    """What to call it if the publisher has more images; empty if it is complete."""
 
 
 def verify(name: str, root: "str | Path | None" = None) -> Iterator[Finding]:
@@ -38,7 +40,8 @@ def verify(name: str, root: "str | Path | None" = None) -> Iterator[Finding]:
                 # One severity of a corruption is enough: reading it checks the length of the whole file.
                 parts = [f"{part}/5" for part in corruptions(path)] if name.endswith("-c") else [""]
                 shapes = [form.read(path, Request(split, part, Path(cache))).check(name).images.shape for part in parts]
-            yield Finding(split, path, tuple(shapes[-1]), published=_is_published(name, path))
+            subset = describe_subset(name, split, shapes[-1][0])
+            yield Finding(split, path, tuple(shapes[-1]), published=_is_published(name, path), subset=subset)
         except (ValueError, OSError, IndexError) as error:
             yield Finding(split, path, problem=str(error) or type(error).__name__)
 

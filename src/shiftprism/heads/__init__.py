@@ -5,7 +5,16 @@ Symbols, as in the paper: f feature, W class weights, s_k = w_k·f / |f| the sim
 
 from shiftprism.heads._duq import DUQ
 from shiftprism.heads._geometric import GSD, Geometric, Linear
-from shiftprism.heads._head import SMALLEST_ALPHA, SMALLEST_NORM, Head, Weighted, multiplier, norm
+from shiftprism.heads._head import (
+    SMALLEST_ALPHA,
+    SMALLEST_NORM,
+    Head,
+    Weighted,
+    in_float32,
+    multiplier,
+    norm,
+    settings_of,
+)
 from shiftprism.heads._odin import Cosine, Euclidean, HyperFree, Inner
 from shiftprism.heads._sngp import SNGP
 from shiftprism.heads._table import HEADS, Entry, describe_heads
@@ -30,6 +39,8 @@ __all__ = [
     "check_linear",
     "class_weights",
     "describe_heads",
+    "in_float32",
     "multiplier",
     "norm",
+    "settings_of",
 ]

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shiftprism._checks import wrong
-from shiftprism.heads._head import Head, check_settings, norm, sum_over_processes
+from shiftprism.heads._head import Head, check_settings, in_float32, norm, sum_over_processes
 from shiftprism.outputs import Outputs
 
 
@@ -62,6 +62,7 @@ class DUQ(Head):
         """μ, (E, K)."""
         return self.sums / self.counts
 
+    @in_float32
     def outputs(self, features: Tensor) -> Outputs:
         distances = (self._embed(features) - self.centroids).square().mean(1)
         logits = -distances / (2 * self.sigma**2)
@@ -78,6 +79,7 @@ class DUQ(Head):
         (slopes,) = torch.autograd.grad(logits.exp().sum(), images, create_graph=True)
         return self.penalty_weight * (norm(slopes.flatten(1)) - 1).square().mean()
 
+    @in_float32
     def after_step(self, features: Tensor, labels: Tensor) -> None:
         with torch.no_grad():
             is_label = F.one_hot(labels, self.out_features).to(features)

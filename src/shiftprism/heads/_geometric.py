@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shiftprism.heads._head import Weighted, multiplier
+from shiftprism.heads._head import Weighted, in_float32, multiplier
 from shiftprism.outputs import Outputs
 
 
@@ -20,6 +20,7 @@ class Linear(Weighted):
     def __init__(self, in_features: int, out_features: int, bias: bool = False) -> None:
         super().__init__(in_features, out_features, bias)
 
+    @in_float32
     def outputs(self, features: Tensor) -> Outputs:
         norms, similarities, raw = self._project(features, self.weight, self.bias)
         return Outputs(features, norms, similarities, raw, raw)
@@ -28,11 +29,13 @@ class Linear(Weighted):
 class _AlphaBeta(Weighted, ABC):
     """logit_k = (|f| + β)/α · s_k; a subclass says what α and β are."""
 
+    @in_float32
     def outputs(self, features: Tensor) -> Outputs:
         norms, similarities, raw = self._project(features, self.weight, self.bias)
         m = multiplier(norms, *self._alpha_and_beta(features))
         return Outputs(features, norms, similarities, raw, m[:, None] * raw)
 
+    @in_float32
     def scales(self, features: Tensor) -> dict[str, Tensor]:
         values = dict(zip(("alpha", "beta"), self._alpha_and_beta(features), strict=True))
         learned = {name: value for name, value in values.items() if getattr(self, name) is not None}

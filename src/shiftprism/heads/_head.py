@@ -2,7 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -42,8 +44,47 @@ def multiplier(norms: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
     return (1 + beta / norms.clamp_min(SMALLEST_NORM)) / alpha.clamp_min(SMALLEST_ALPHA)
 
 
+_Head = TypeVar("_Head", bound="Head")
+_Others = ParamSpec("_Others")
+_Result = TypeVar("_Result")
+
+
+def in_float32(
+    method: Callable[Concatenate[_Head, Tensor, _Others], _Result],
+) -> Callable[Concatenate[_Head, Tensor, _Others], _Result]:
+    """A method of a head on features, computed in at least float32 with autocast off.
+
+    Half types have too small a range for a norm and for a division by α: values and gradients would be infinite.
+    """
+
+    @wraps(method)
+    def compute(head: _Head, features: Tensor, /, *others: _Others.args, **named: _Others.kwargs) -> _Result:
+        features = _widen(features)
+        device = features.device.type
+        # only where autocast is on: an exported head has no such block
+        if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+            return method(head, features, *others, **named)
+        with torch.autocast(device, enabled=False):
+            return method(head, features, *others, **named)
+
+    return compute
+
+
+def _widen(features: Tensor) -> Tensor:
+    """In at least float32. What flows back to a feature of 0 in a half type is kept within that type's range."""
+    wide = features.to(torch.promote_types(features.dtype, torch.float32))
+    if wide.requires_grad and wide.dtype != features.dtype:
+        # The slope of a similarity at f = 0 is 1/SMALLEST_NORM. Elsewhere infinity stays: loss scaling watches for it.
+        is_zero, most = ~features.detach().any(-1, keepdim=True), torch.finfo(features.dtype).max
+        wide.register_hook(lambda slopes: torch.where(is_zero, slopes.clamp(-most, most), slopes))
+    return wide
+
+
 class Head(nn.Module, ABC):
-    """What every head answers. Only `outputs` has to be written; the training loop's questions have plain defaults."""
+    """What every head answers. Only `outputs` has to be written; the training loop's questions have plain defaults.
+
+    A head computes in float32, or in float64 where it is double: its tensors stay so when a model is cast to half.
+    """
 
     in_features: int
     out_features: int
@@ -93,6 +134,15 @@ class Head(nn.Module, ABC):
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}"
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Head":
+        def keep_wide(tensor: Tensor) -> Tensor:
+            changed = fn(tensor)
+            narrow = tensor.is_floating_point() and changed.dtype.itemsize < 4
+            return tensor.to(changed.device, torch.promote_types(tensor.dtype, torch.float32)) if narrow else changed
+
+        applied: Head = super()._apply(keep_wide, recurse)  # type: ignore[no-untyped-call]
+        return applied
+
     def _set_sizes(self, in_features: int, out_features: int) -> None:
         for name, value in (("in_features", in_features), ("out_features", out_features)):
             if value < 1:
@@ -127,6 +177,18 @@ class Weighted(Head, ABC):
         norms = norm(features)
         similarities = plain / norms.clamp_min(SMALLEST_NORM)[:, None]
         return norms, similarities, plain if bias is None else plain + bias
+
+
+def settings_of(head: Head) -> dict[str, bool | int | float | str]:
+    """The plain numbers and words that a head computes with, by name, beside its tensors and sizes: DUQ's σ, γ, …
+
+    >>> from shiftprism.heads import SNGP
+    >>> settings_of(SNGP(2, 3))
+    {'ridge': 1.0}
+    """
+    sizes_and_mode = ("in_features", "out_features", "training")
+    plain = {name: value for name, value in vars(head).items() if isinstance(value, bool | int | float | str)}
+    return {name: plain[name] for name in sorted(plain) if name not in sizes_and_mode and not name.startswith("_")}
 
 
 def check_settings(positive: dict[str, float], non_negative: dict[str, float]) -> None:

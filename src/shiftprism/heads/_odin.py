@@ -6,7 +6,7 @@ from abc import ABC
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shiftprism.heads._head import SMALLEST_ALPHA, SMALLEST_NORM, Weighted, norm
+from shiftprism.heads._head import SMALLEST_ALPHA, SMALLEST_NORM, Weighted, in_float32, norm
 from shiftprism.outputs import Outputs
 
 
@@ -43,6 +43,7 @@ class Inner(_Divided):
     undecayed = ("weight", "bias")
     has_bias = True
 
+    @in_float32
     def outputs(self, features: Tensor) -> Outputs:
         norms, similarities, raw = self._project(features, self.weight, self.bias)
         return Outputs(features, norms, similarities, raw, self._divide(raw, features))
@@ -58,6 +59,7 @@ class Cosine(_Divided):
     tensor(True)
     """
 
+    @in_float32
     def outputs(self, features: Tensor) -> Outputs:
         norms, cosines, raw = self._project(features, _unit_weights(self.weight), None)
         return Outputs(features, norms, cosines, raw, self._divide(cosines, features))
@@ -75,6 +77,7 @@ class Euclidean(_Divided):
 
     finite_up_to = 1e15
 
+    @in_float32
     def outputs(self, features: Tensor) -> Outputs:
         self._check_features(features)
         # |f − w|² = |f|² − 2 f·w + |w|² needs (N, K) memory where the differences would need (N, K, D).
@@ -100,10 +103,12 @@ class HyperFree(Weighted):
         super().__init__(in_features, out_features, bias=False)
         self.exponent = nn.Sequential(nn.Linear(in_features, 1), nn.BatchNorm1d(1))
 
+    @in_float32
     def outputs(self, features: Tensor) -> Outputs:
         norms, cosines, raw = self._project(features, _unit_weights(self.weight), None)
         return Outputs(features, norms, cosines, raw, self.scales(features)["scale"][:, None] * cosines)
 
+    @in_float32
     def scales(self, features: Tensor) -> dict[str, Tensor]:
         most = -math.log(SMALLEST_ALPHA)
         return {"scale": self.exponent(features).squeeze(1).clamp(-most, most).exp()}

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shiftprism.heads._head import Head, check_settings, norm, sum_over_processes
+from shiftprism.heads._head import Head, check_settings, in_float32, norm, sum_over_processes
 from shiftprism.outputs import Outputs
 
 
@@ -71,6 +71,7 @@ class SNGP(Head):
         """Σ, (M, M), of the last finished epoch; I/ridge, the prior, before the first."""
         return self.root.T @ self.root
 
+    @in_float32
     def outputs(self, features: Tensor) -> Outputs:
         phi = self._random_features(features)
         raw = F.linear(phi, self.output)
@@ -82,6 +83,7 @@ class SNGP(Head):
         # double() because .float() on the whole model casts this buffer too
         self.precision = self.precision.double().zero_()
 
+    @in_float32
     def after_step(self, features: Tensor, labels: Tensor) -> None:
         with torch.no_grad():
             phi = self._random_features(features)
@@ -93,6 +95,7 @@ class SNGP(Head):
         factor = torch.linalg.cholesky(self.precision.double() + self.ridge * identity)
         self.root.copy_(torch.linalg.solve_triangular(factor, identity, upper=False))
 
+    @in_float32
     def scales(self, features: Tensor) -> dict[str, Tensor]:
         return {"variance": self._variance(self._random_features(features))}
 
