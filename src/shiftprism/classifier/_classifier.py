@@ -164,9 +164,9 @@ def _build_again(about: ModelFile, file: Path) -> Classifier:
 
 
 def _match_precision(classifier: Classifier, state: dict[str, Tensor]) -> None:
-    """Give each tensor the precision of the saved one, and those that no file holds that of the head."""
+    """Give each tensor the precision of the saved one, and those that no file holds that of the backbone."""
     floats = {name: tensor.dtype for name, tensor in state.items() if tensor.is_floating_point()}
-    classifier.to(next((dtype for name, dtype in floats.items() if name.startswith("head.")), torch.float32))
+    classifier.to(next((dtype for name, dtype in floats.items() if name.startswith("backbone.")), torch.float32))
     for name, tensor in classifier.state_dict(keep_vars=True).items():
         if name in floats and tensor.is_floating_point():
             tensor.data = tensor.data.to(floats[name])
