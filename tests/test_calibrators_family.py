@@ -276,8 +276,9 @@ def test_loading_is_strict(tmp_path: Path) -> None:
         load(tmp_path)
     changes: list[dict[str, object]] = [{"format": "other"}, {"kind": "Oracle"}, {"kind": []}]
     changes += [{"settings": {"x": 1}}, {"report": {"x": 1}}]
-    odd_reports: list[dict[str, object]] = [{"nll_before": []}, {"note": 7}, {"converged": 1}]
-    changes += [{"report": vector.report._asdict() | odd} for odd in odd_reports]
+    numbers = {"nll_before": 1.0, "nll_after": 1.0}
+    odd_reports: list[dict[str, object]] = [{"nll_before": []}, {"nll_before": 1e999}, {"note": 7}, {"converged": 1}]
+    changes += [{"report": {"converged": True, "iterations": 0, **numbers, **odd}} for odd in odd_reports]
     for change in changes:
         vector.save(tmp_path)
         about.write_text(json.dumps(json.loads(about.read_text()) | change))

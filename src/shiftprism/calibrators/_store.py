@@ -65,5 +65,5 @@ def _build(kind: type[Calibrator], tensors: dict[str, Tensor], about: dict[str, 
 def _is_like(value: Any, example: Any) -> bool:
     """Whether a value of the report has the type of the example; a number that is not known is None."""
     if isinstance(example, float):
-        return value is None or type(value) in (int, float)
+        return value is None or (type(value) in (int, float) and math.isfinite(value))
     return type(value) is type(example)

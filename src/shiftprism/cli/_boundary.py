@@ -109,10 +109,10 @@ def _find_typed(message: str, command: Any, words: Sequence[str]) -> str:
     arguments = [name for name in _option_names(command).values() if not name.startswith("-")]
     pairs = [tuple(word.split("=", 1)) for word in words if word.startswith("--") and "=" in word]
     pairs += [(before, word) for before, word in zip(("", *words), words, strict=False) if not word.startswith("-")]
-    got = message.partition(" but got ")[2].lstrip("'\"")
+    got = message.partition(" but got ")[2].rpartition("; ")[0].lstrip("'\"")
     # what was got, or else the longest value first: "1" may stand in a message by chance
     for flag, value in sorted(pairs, key=lambda pair: (not got.startswith(pair[1]), -len(pair[1]))):
-        if value and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", message):
+        if value and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", got):
             if flag.startswith("--"):
                 return flag
             if arguments and value not in command.name.split():

@@ -89,7 +89,10 @@ def _predict_run(
     if tuple(chosen.names) != tuple(classifier.names):
         got = f"{name} with {len(chosen.names)} others"
         raise wrong("data", f"of the {len(classifier.names)} classes of the model", got, "calibrate on its own classes")
-    outputs, _ = predict(classifier, chosen)
+    try:
+        outputs, _ = predict(classifier, chosen)
+    except ValueError as error:  # the images are those of --data
+        raise ValueError(str(error).replace("`images`", "`data`")) from error
     return outputs, chosen.labels, classifier.fingerprint(), f"{name} ({split})"
 
 
