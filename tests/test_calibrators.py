@@ -178,7 +178,7 @@ def test_exports_with_a_dynamic_batch(name: str) -> None:
     fitted = CALIBRATORS[name].fit(outputs, sample_labels(outputs, 0.5))
     batch = torch.export.Dim("n")
     few = outputs.rows(slice(0, 3))
-    shapes: Any = Outputs(*[{0: batch}] * 5)  # type: ignore[arg-type]
+    shapes: Any = Outputs(*[{0: batch}] * 6)  # type: ignore[arg-type]
     program = torch.export.export(fitted, (few,), dynamic_shapes=(shapes,))
     torch.testing.assert_close(program.module()(outputs), fitted(outputs))
 

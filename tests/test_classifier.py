@@ -247,7 +247,9 @@ def test_the_mode_returns_after_an_error_too() -> None:
     assert classifier.training
 
 
-def test_a_cache_is_used_for_the_same_model_and_images_only(tmp_path: Path) -> None:
+def test_a_cache_is_used_for_the_same_model_images_and_style_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = []
     first, second = build(seed=1), build(seed=2)
     for classifier in (first, second):
@@ -263,6 +265,9 @@ def test_a_cache_is_used_for_the_same_model_and_images_only(tmp_path: Path) -> N
     path.write_bytes(b"cut off")
     predict(second, pictures(seed=1), cache=path)
     assert len(calls) == 4
+    monkeypatch.setattr("shiftprism.classifier._predict.VERSION", "style-0")
+    predict(second, pictures(seed=1), cache=path)
+    assert len(calls) == 5
 
 
 def test_a_cache_belongs_to_the_settings_of_the_head_too(tmp_path: Path) -> None:

@@ -114,6 +114,15 @@ def test_neutral_settings_change_nothing() -> None:
             assert all(torch.equal(after, before) for after, before in zip(same, outputs, strict=True))
 
 
+def test_feature_edits_keep_the_style_and_an_ensemble_drops_it() -> None:
+    head = linear()
+    outputs = outputs_for(head)._replace(style=torch.rand(30, 5))
+    edits = [ReAct.fit(outputs, head=head), Dice.fit(outputs, head=head)]
+    edited = [edit(outputs) for edit in edits] + [ash(outputs, head=head), scale(outputs, head=head)]
+    assert all(each.style.equal(outputs.style) for each in edited)
+    assert not average([outputs, outputs]).has_style
+
+
 def test_percentile_0_multiplies_by_e_or_puts_the_mean() -> None:
     head = linear()
     outputs = outputs_for(head)
@@ -191,7 +200,7 @@ def float_outputs_for(head: Linear, samples: int = 30) -> Outputs:
 def export(module: nn.Module, outputs: Outputs) -> nn.Module:
     """The module as a graph made from seven rows, for any number of them."""
     rows: Any = {0: torch.export.Dim("batch", min=2)}
-    shapes = (Outputs(*(rows,) * 5),)
+    shapes = (Outputs(*(rows,) * 6),)
     return torch.export.export(module, (outputs.rows(slice(0, 7)),), dynamic_shapes=shapes).module()
 
 
@@ -380,6 +389,19 @@ def test_epsilon_is_the_one_with_the_highest_mean_score() -> None:
     assert 0 < best < EPSILONS[-1]
     assert choose_epsilon(classifier, images, scores.g, (0.01, 0.02)) == 0.02
     assert choose_epsilon(classifier, images, lambda o: 0 * o.norms) == 0
+
+
+def test_a_score_of_moved_images_reads_the_style_of_the_unmoved() -> None:
+    classifier, images = model(), pictures()
+    seen = []
+
+    def score(outputs: Outputs) -> Tensor:
+        seen.append(outputs.style)
+        return scores.energy(outputs)
+
+    choose_epsilon(classifier, images, score, (0.0, 0.04))
+    assert len(seen) == 3
+    assert all(style.equal(classifier.outputs(images).style) for style in seen)
 
 
 def test_odin_is_the_tempered_softmax_after_its_step() -> None:

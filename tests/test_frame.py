@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROWS = (
     ("_errors", "_checks", "_devices", "_extras", "_files", "_lazy", "_npz"),
     ("outputs", "rows"),
-    ("backbones", "heads", "scores", "calibrators", "metrics", "corruptions"),
+    ("backbones", "heads", "scores", "calibrators", "metrics", "corruptions", "style"),
     ("datasets", "shifts", "classifier", "edits"),
     ("training", "recommend"),
     ("benchmark",),

@@ -67,6 +67,33 @@ def test_logits_alone_have_no_features(field: str) -> None:
         getattr(Outputs.from_logits(torch.randn(4, 3)), field)
 
 
+def test_style_is_carried_and_its_absence_guarded(tmp_path: Path) -> None:
+    outputs = outputs_of(samples=9)
+    assert (outputs.S, outputs[5].shape) == (0, (9, 0))
+    with pytest.raises(ValueError, match="made by a classifier from images, with style, but got one without"):
+        outputs.style  # noqa: B018
+    with pytest.raises(ValueError, match="with style"):
+        read_fields(Outputs.from_logits(torch.ones(2, 3)), "style")
+    styled = outputs._replace(style=torch.arange(18.0).reshape(9, 2))
+    assert (styled.S, styled.has_style, styled.rows([4, 8]).style.tolist()) == (2, True, [[8, 9], [16, 17]])
+    assert Outputs.concat([styled, styled]).style.shape == (18, 2)
+    assert styled.to(torch.float16).style.dtype == torch.float16
+    styled.save(tmp_path / "o.safetensors")
+    assert Outputs.load(tmp_path / "o.safetensors")[0].style.equal(styled.style)
+    with pytest.raises(ValueError, match=r"one model but got .* with S=2 beside .* with S=0"):
+        Outputs.concat([styled, outputs])
+    styled.style[3, 1] = float("nan")
+    with pytest.raises(ValueError, match=r"Expected `outputs\.style` to be finite"):
+        styled.check()
+
+
+def test_files_from_before_there_was_style_are_read(tmp_path: Path) -> None:
+    loaded, labels = Outputs.load(damage(tmp_path / "o.safetensors", style=None))
+    assert loaded.check()[5].shape == (20, 0)
+    assert labels is not None
+    assert loaded.logits.equal(outputs_of().logits)
+
+
 def test_another_fingerprint_is_refused(tmp_path: Path) -> None:
     outputs_of().save(tmp_path / "o.safetensors", fingerprint="old")
     with pytest.raises(ValueError, match=r"Expected `fingerprint` to be 'new' but got 'old'"):
@@ -94,7 +121,8 @@ def damage(path: Path, **changes: torch.Tensor | None) -> Path:
     ("changes", "message"),
     [
         ({"raw": None}, r"fields of Outputs but got .*, where raw is missing or unknown"),
-        ({"style": torch.ones(20, 2)}, r"where style is missing or unknown"),
+        ({"colour": torch.ones(20, 2)}, r"where colour is missing or unknown"),
+        ({"style": torch.ones(19, 2)}, r"style` to be of shape \(20, 2\) but got \(19, 2\)"),
         ({"norms": torch.ones(19)}, r"Expected `.*o\.safetensors: norms` to be of shape \(20,\) but got \(19,\)"),
         ({"logits": torch.ones(20)}, r"logits` to be of shape \(20, 0\) but got \(20,\)"),
         ({"features": torch.ones(20)}, r"features` to be of shape \(20, 0\) but got \(20,\)"),

@@ -166,7 +166,7 @@ def test_a_mixture_of_few_samples_exports_too() -> None:
     score = SCORES["gmm"].fit(known, torch.tensor([0] * 30 + [1, 2, 2, 2, 3] * 10))
     assert isinstance(score, nn.Module)
     assert [len(score.get_buffer(name)) for name in ("whitening", "spans")] == [2, 2]
-    dynamic = (Outputs._make({0: torch.export.Dim("n")} for _ in range(5)),)
+    dynamic = (Outputs._make({0: torch.export.Dim("n")} for _ in range(6)),)
     program = torch.export.export(score, (known,), dynamic_shapes=dynamic)
     torch.testing.assert_close(program.module()(new), score(new))
 

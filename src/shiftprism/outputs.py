@@ -14,6 +14,8 @@ from shiftprism._checks import finite, wrong
 from shiftprism._files import read_tensors, write_tensors
 
 _FORMAT = "shiftprism-outputs-1"
+_NO_STYLE = torch.empty(0, 0)
+"""Stands for a style that was not given; pytrees pass None as a value of its own."""
 
 
 class Outputs(NamedTuple):
@@ -40,6 +42,8 @@ class Outputs(NamedTuple):
     """(N, K): the linear layer's own output W f + b, before α and β."""
     logits: Tensor
     """(N, K): what the model predicts with."""
+    style: Tensor = _NO_STYLE
+    """(N, S): statistics of the image and of a few layers; left out, as by heads, they are (N, 0)."""
 
     @property
     def N(self) -> int:
@@ -57,9 +61,19 @@ class Outputs(NamedTuple):
         return self[4].shape[1]
 
     @property
+    def S(self) -> int:
+        """The number of style statistics, 0 where there are none."""
+        return self[5].shape[1]
+
+    @property
     def has_features(self) -> bool:
         """Whether there are features, norms and similarities, or only logits."""
         return self.D > 0
+
+    @property
+    def has_style(self) -> bool:
+        """Whether a classifier saw the images, or only their features or logits are known."""
+        return self.S > 0
 
     @property
     def predictions(self) -> Tensor:
@@ -85,9 +99,9 @@ class Outputs(NamedTuple):
         if not parts:
             raise wrong("parts", "non-empty", "no Outputs", "pass at least one")
         for part in parts[1:]:
-            if (part.D, part.K) != (parts[0].D, parts[0].K):
-                got = f"{parts[0]} beside {part}"
-                raise wrong("parts", "of one model", got, "concatenate Outputs with equal D and K")
+            if (part.D, part.K, part.S) != (parts[0].D, parts[0].K, parts[0].S):
+                got = " beside ".join(f"{each} with S={each.S}" for each in (parts[0], part))
+                raise wrong("parts", "of one model", got, "concatenate Outputs with equal D, K and S")
         return Outputs(*(torch.cat(fields) for fields in zip(*parts, strict=True)))
 
     def rows(self, index: "slice | Tensor | Sequence[int] | Sequence[bool]") -> "Outputs":
@@ -118,6 +132,7 @@ class Outputs(NamedTuple):
             "norms": (n,),
             "similarities": (n, k if d else 0),
             "raw": (n, k),
+            "style": (n, (*fields["style"].shape, 0, 0)[1]),
         }
         for name, shape in shapes.items():
             if fields[name].shape != shape:
@@ -132,6 +147,7 @@ class Outputs(NamedTuple):
         # from_logits uses one tensor for two fields, and safetensors refuses tensors that share memory
         tensors["raw"] = tensors["raw"].clone() if self.raw is self.logits else tensors["raw"]
         tensors["similarities"] = tensors["similarities"].clone()
+        tensors["style"] = tensors["style"].clone()
         if labels is not None:
             if labels.shape != (self.N,):
                 raise wrong("labels", f"of shape ({self.N},)", f"{tuple(labels.shape)}", "pass one label for each row")
@@ -146,6 +162,9 @@ class Outputs(NamedTuple):
         """
         tensors, about = read_tensors(Path(path), _FORMAT, "compute these Outputs again")
         labels = tensors.pop("labels", None)
+        # files written before there was style
+        shape = (*tensors["logits"].shape, 0)[:1] if "logits" in tensors else (0,)
+        tensors.setdefault("style", torch.empty(*shape, 0))
         if differing := sorted(tensors.keys() ^ set(Outputs._fields)):
             got = f"{path}, where {', '.join(differing)} is missing or unknown"
             raise wrong("path", "a file with the fields of Outputs", got, "compute these Outputs again")
@@ -185,6 +204,22 @@ def read_fields(outputs: Outputs, *names: str) -> tuple[Tensor, ...]:
     return tuple(finite(f"outputs.{name}", field) for name, field in zip(names, fields, strict=True))
 
 
+def _require_style() -> property:
+    """The sixth field, which can be read only where a classifier has seen the images."""
+
+    def read(outputs: Outputs) -> Tensor:
+        if not outputs.has_style:
+            raise wrong(
+                "outputs",
+                "made by a classifier from images, with style,",
+                "one without",
+                "use classifier.outputs(images) or predict; heads, ensembles and older files have none",
+            )
+        return outputs[5]
+
+    return property(read, doc="Field 5 of Outputs.")
+
+
 def _require_features(position: int) -> property:
     """A field that can be read only where there are features, with an error that says why otherwise."""
 
@@ -205,3 +240,21 @@ def _require_features(position: int) -> property:
 # would no longer be the plain named tuple that pytrees and torch.export know.
 for _position, _name in enumerate(("features", "norms", "similarities")):
     setattr(Outputs, _name, _require_features(_position))
+Outputs.style = _require_style()  # type: ignore[assignment]
+
+
+def _fill(
+    cls: type[Outputs],
+    features: Tensor,
+    norms: Tensor,
+    similarities: Tensor,
+    raw: Tensor,
+    logits: Tensor,
+    style: Tensor = _NO_STYLE,
+) -> Outputs:
+    """A head returns five fields, since it sees no image: their style is (N, 0). A slice, which ONNX can express."""
+    fields = (features, norms, similarities, raw, logits, logits[:, :0] if style is _NO_STYLE else style)
+    return tuple.__new__(cls, fields)
+
+
+Outputs.__new__ = _fill  # type: ignore[assignment]

@@ -55,6 +55,7 @@ def _assemble(backbone: nn.Module, head: Head, mean: Sequence[float], std: Seque
     """A Classifier that normalises where `like` is, in its precision but at least in float32."""
     classifier = Classifier(backbone, head, mean, std)
     dtype = torch.promote_types(like.dtype, torch.float32)
+    classifier.pixel_statistics.to(like.device, dtype)
     for name, values in (("mean", mean), ("std", std)):
         setattr(classifier, name, torch.tensor(list(values), dtype=dtype, device=like.device)[:, None, None])
     return classifier

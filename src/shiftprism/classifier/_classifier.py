@@ -14,6 +14,7 @@ from shiftprism.backbones import BACKBONES
 from shiftprism.classifier._recipe import ADVICE, FORMAT, ModelFile, check_model_file
 from shiftprism.heads import HEADS, Head, Linear, settings_of
 from shiftprism.outputs import Outputs
+from shiftprism.style import PixelStatistics, attach_taps, collect_layers
 
 
 class Classifier(nn.Module):
@@ -39,6 +40,9 @@ class Classifier(nn.Module):
             raise wrong("std", f"{len(mean)} positive numbers", list(std), "pass one mean and one std for each channel")
         self.backbone = backbone
         self.head = head
+        self.pixel_statistics = PixelStatistics()
+        # the names of the backbone's layers whose statistics are part of the style
+        self.style_layers = attach_taps(backbone)
         self.register_buffer("mean", torch.tensor(list(mean), dtype=torch.float32)[:, None, None])
         self.register_buffer("std", torch.tensor(list(std), dtype=torch.float32)[:, None, None])
         self.mean: Tensor
@@ -97,7 +101,14 @@ class Classifier(nn.Module):
 
     def outputs(self, images: Tensor) -> Outputs:
         """Everything the classifier says about a batch."""
-        return self.head.outputs(self.features(images))
+        with collect_layers() as layers:
+            features = self.features(images)
+        # a layer that did not run, or that sees parts of images as a batch, is left out
+        seen = [layers[name] for name in self.style_layers if name in layers]
+        pixels = self.pixel_statistics(images)
+        # .shape[0], as torch.export takes len(…) for a constant
+        style = torch.cat([pixels, *(layer.to(pixels) for layer in seen if layer.shape[0] == images.shape[0])], 1)
+        return self.head.outputs(features)._replace(style=style)
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(images))

@@ -14,6 +14,7 @@ from shiftprism._checks import wrong
 from shiftprism._files import tensor_bytes
 from shiftprism.classifier._classifier import Classifier
 from shiftprism.outputs import Outputs
+from shiftprism.style import VERSION
 
 _COPIES_ASIDE = ("cuda",)
 """Types of devices that copy between pinned memory and their own while they compute."""
@@ -73,7 +74,8 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
 def _predict_with_cache(
     classifier: Classifier, images: Tensor, batch: int, path: Path, labels: Tensor | None
 ) -> Outputs:
-    fingerprint = hashlib.sha256(classifier.fingerprint().encode() + tensor_bytes(images)).hexdigest()
+    model = f"{classifier.fingerprint()} {VERSION}"  # Outputs of the same weights with another style are others
+    fingerprint = hashlib.sha256(model.encode() + tensor_bytes(images)).hexdigest()
     try:
         return Outputs.load(path, fingerprint)[0]
     except (ValueError, OSError):  # absent, cut off, or of another model or other data: computed again

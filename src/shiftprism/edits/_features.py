@@ -51,7 +51,7 @@ class ReAct(nn.Module):
 
     def forward(self, outputs: Outputs) -> Outputs:
         features = _read_features(outputs, self.head)
-        return _evaluate(self.head, torch.minimum(features, self.threshold.to(features)))
+        return _evaluate(outputs, self.head, torch.minimum(features, self.threshold.to(features)))
 
 
 class Dice(nn.Module):
@@ -88,7 +88,7 @@ class Dice(nn.Module):
         return fitted
 
     def forward(self, outputs: Outputs) -> Outputs:
-        return _evaluate(self.head, _read_features(outputs, self.head))
+        return _evaluate(outputs, self.head, _read_features(outputs, self.head))
 
 
 def ash(outputs: Outputs, *, head: Head, kind: str = "s", percentile: float = 65) -> Outputs:
@@ -112,7 +112,7 @@ def ash(outputs: Outputs, *, head: Head, kind: str = "s", percentile: float = 65
         largest = (total / largest.shape[1]).expand_as(largest)
     elif kind == "s":
         largest = largest * _stretch(total, largest)
-    return _evaluate(head, torch.zeros_like(features).scatter(1, places, largest))
+    return _evaluate(outputs, head, torch.zeros_like(features).scatter(1, places, largest))
 
 
 def scale(outputs: Outputs, *, head: Head, percentile: float = 85) -> Outputs:
@@ -128,7 +128,7 @@ def scale(outputs: Outputs, *, head: Head, percentile: float = 85) -> Outputs:
     """
     features = _read_features(outputs, head, positive=True)
     largest, _ = _largest(features, percentile)
-    return _evaluate(head, features * _stretch(features.sum(1, keepdim=True), largest))
+    return _evaluate(outputs, head, features * _stretch(features.sum(1, keepdim=True), largest))
 
 
 def _largest(features: Tensor, percentile: float) -> tuple[Tensor, Tensor]:
@@ -162,12 +162,12 @@ def _read_features(outputs: Outputs, head: Head, positive: bool = False) -> Tens
     return features
 
 
-def _evaluate(head: Head, features: Tensor) -> Outputs:
-    """The head's Outputs in evaluation mode, whichever mode it is in."""
+def _evaluate(outputs: Outputs, head: Head, features: Tensor) -> Outputs:
+    """The head's Outputs in evaluation mode, whichever mode it is in, with the style of the image as it was."""
     if not head.training:  # nothing to switch, so that torch.export has nothing to trace
-        return head.outputs(features)
+        return head.outputs(features)._replace(style=outputs[5])
     with evaluation_mode(head):
-        return head.outputs(features)
+        return head.outputs(features)._replace(style=outputs[5])
 
 
 def _freeze_copy(head: Head) -> Head:

@@ -37,7 +37,7 @@ def perturb(classifier: Classifier, images: Tensor, score: Score, epsilon: float
     if _check_epsilon(epsilon) == 0:
         return pixels
     with evaluation_mode(classifier):
-        return torch.cat([_step(part, _direction(classifier, part, score), epsilon) for part in pixels.split(batch)])
+        return torch.cat([_step(part, _direction(classifier, part, score)[0], epsilon) for part in pixels.split(batch)])
 
 
 def choose_epsilon(
@@ -54,10 +54,11 @@ def choose_epsilon(
     sums = [0.0] * len(candidates)
     with evaluation_mode(classifier):
         for part in pixels.split(batch):
-            direction = _direction(classifier, part, score)
+            direction, style = _direction(classifier, part, score)
             with torch.no_grad():
                 for place, epsilon in enumerate(candidates):
-                    sums[place] += float(_score(classifier, _step(part, direction, epsilon), score).double().sum())
+                    outputs = _outputs(classifier, _step(part, direction, epsilon))._replace(style=style)
+                    sums[place] += float(score(outputs).double().sum())
     return candidates[max(range(len(candidates)), key=lambda place: sums[place])]
 
 
@@ -73,7 +74,7 @@ def odin(
     score = odin_score(temperature)
     moved = perturb(classifier, images, score, epsilon, batch)
     with evaluation_mode(classifier), torch.no_grad():
-        return torch.cat([_score(classifier, part, score) for part in moved.split(batch)])
+        return torch.cat([score(_outputs(classifier, part)) for part in moved.split(batch)])
 
 
 def odin_score(temperature: float = 1000.0) -> Score:
@@ -100,23 +101,24 @@ def _to_floats(classifier: Classifier, images: Tensor) -> Tensor:
     return images.detach().to(classifier.mean.dtype) / 255 if images.dtype == torch.uint8 else images.detach()
 
 
-def _direction(classifier: Classifier, part: Tensor, score: Score) -> Tensor:
-    """±1 for each pixel: the sign of the score's gradient."""
+def _direction(classifier: Classifier, part: Tensor, score: Score) -> tuple[Tensor, Tensor]:
+    """±1 for each pixel, the sign of the score's gradient; and the style of the images before the step."""
     with torch.enable_grad():  # also where the caller has switched gradients off
         pixels = part.clone().requires_grad_()
-        values = _score(classifier, pixels, score)
+        outputs = _outputs(classifier, pixels)
+        values = score(outputs)
         if not values.requires_grad:
             raise wrong("score", "differentiable", "one without a gradient", "take one that is not made of ranks")
         (gradient,) = torch.autograd.grad(values.sum(), pixels)
-    return torch.where(gradient >= 0, 1.0, -1.0).to(part)
+    return torch.where(gradient >= 0, 1.0, -1.0).to(part), outputs[5]
 
 
 def _step(part: Tensor, direction: Tensor, epsilon: float) -> Tensor:
     return part if epsilon == 0 else (part + epsilon * direction).clamp(0, 1)
 
 
-def _score(classifier: Classifier, part: Tensor, score: Score) -> Tensor:
-    return score(classifier.outputs(part.to(classifier.mean.device)))
+def _outputs(classifier: Classifier, part: Tensor) -> Outputs:
+    return classifier.outputs(part.to(classifier.mean.device))
 
 
 def _check_epsilon(epsilon: float) -> float:

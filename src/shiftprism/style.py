@@ -1,0 +1,314 @@
+"""Style: what an image looks like whatever it shows, as numbers of its pixels and of a few layers on its way.
+
+`Classifier.outputs` puts them into `Outputs.style`. They are constants to autograd.
+"""
+
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shiftprism._checks import wrong
+
+__all__ = ["DEPTHS", "GROUPS", "VERSION", "PixelStatistics", "attach_taps", "collect_layers", "find_layers"]
+
+VERSION = "style-1"
+"""Changes with any number below; a cache of Outputs with another version is computed again."""
+DEPTHS = (0.15, 0.4, 0.65, 0.9)
+"""How far into the network the layers are, as a share of its normalisation layers."""
+GROUPS = 24
+"""Channels of a layer are averaged in at most this many groups."""
+
+_SIDE, _TILES = 32, 4
+"""Of an image larger than 32 pixels, at most 4 × 4 tiles of that side are read: the cost would grow with its area."""
+_LEVEL = 1 / 255
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_LAGS = (1, 3)
+
+
+class PixelStatistics(nn.Module):
+    """Numbers of images (N, C, H, W), uint8 or in [0, 1]: (N, P) with P = 314 for colour of 16 pixels or more.
+
+    Those of one image depend on no other. They are averages over blocks, tiles or pixels, so P is the same for every
+    larger size; what does not fit is left out: 8 × 8 images have no shifted grid, grey ones no chroma.
+
+    >>> statistics = PixelStatistics()
+    >>> statistics(torch.rand(2, 3, 32, 32)).shape, statistics(torch.rand(2, 1, 8, 8)).shape
+    (torch.Size([2, 314]), torch.Size([2, 91]))
+    >>> statistics.groups(torch.full((1, 3, 32, 32), 0.5))["means"]
+    tensor([[0.5000, 0.5000, 0.5000]])
+    """
+
+    waves: Tensor
+    bands: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        # no file holds them: they are the same for every model
+        self.register_buffer("waves", _dct_waves(torch.zeros(0)), persistent=False)
+        self.register_buffer("bands", _band_weights(torch.zeros(0)), persistent=False)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "PixelStatistics":
+        # `.half()` would round the waves: they are made again, where the model is, in float32 or wider
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        like = self.waves.new_empty(0, dtype=torch.promote_types(self.waves.dtype, torch.float32))
+        self.waves, self.bands = _dct_waves(like), _band_weights(like)
+        return self
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.cat(tuple(self.groups(images).values()), 1)
+
+    def groups(self, images: Tensor) -> dict[str, Tensor]:
+        """The same numbers by name, (N, p) each, in their order; docs/style.md has the formulas."""
+        if images.ndim != 4 or not (images.dtype == torch.uint8 or images.is_floating_point()):
+            got = f"{images.dtype} of shape {tuple(images.shape)}"
+            advice = "pass images before normalisation"
+            raise wrong("images", "uint8, or floats in [0, 1], of shape (N, C, H, W)", got, advice)
+        with _without_autocast(images.device.type):
+            tiles = _cut_tiles(images.detach()).to(self.waves.dtype)
+            tiles = tiles / 255 if images.dtype == torch.uint8 else tiles
+            colour = tiles.shape[2] == 3
+            light = _mix(tiles, (0.299, 0.587, 0.114)) if colour else tiles.mean(2)
+            found = self._block_energies(tiles, light) if min(light.shape[2:]) >= 8 else {}
+            found |= _moments(tiles if colour else light[:, :, None])
+            if min(light.shape[2:]) >= 3:
+                found["laplacian"] = _laplacian(light)
+            found["light"] = _quantiles(_halve(_halve(light)).flatten(1))
+            found |= _tones(_halve(tiles)) if colour else {"clipped": _clipped(light, light)}
+            if min(light.shape[2:]) >= 2:
+                found |= _steps(light)
+        return found
+
+    def _block_energies(self, tiles: Tensor, light: Tensor) -> dict[str, Tensor]:
+        """ln of the mean squared DCT coefficients, and quantiles over blocks of the energy in three bands."""
+        planes = [light]
+        if tiles.shape[2] == 3:
+            planes += [0.564 * (tiles[:, :, 2] - light), 0.713 * (tiles[:, :, 0] - light)]
+        energies = self._energies(torch.stack(planes, 1))
+        found = dict(zip(("light dct", "blue dct", "red dct"), _mean_energies(energies), strict=False))
+        if min(light.shape[2:]) >= 16:
+            (found["shifted dct"],) = _mean_energies(self._energies(light[:, None, :, 4:-4, 4:-4]))
+            # noise lifts the calmest block, and blur lowers the liveliest, whatever else is in the image
+            bands = _log(energies[:, 0].flatten(1, 2) @ self.bands).transpose(1, 2)
+            found["bands"] = _quantiles(bands, (0.0, 0.25, 0.5, 0.75, 1.0)).flatten(1)
+        return found
+
+    def _energies(self, planes: Tensor) -> Tensor:
+        """The squared coefficients of the orthonormal DCT of all 8 × 8 blocks: (…, H, W) -> (…, blocks, 64)."""
+        down, across = planes.shape[-2] // 8, planes.shape[-1] // 8
+        blocks = planes[..., : 8 * down, : 8 * across].unflatten(-1, (across, 8)).unflatten(-3, (down, 8))
+        # a product, not a convolution, which on CPUs takes four times as long for so few inputs
+        coefficients: Tensor = blocks.transpose(-2, -3).flatten(-2).flatten(-3, -2) @ self.waves
+        return coefficients.square()
+
+
+def _dct_waves(like: Tensor) -> Tensor:
+    """(64, 64): the orthonormal DCT-II of a block as a matrix; column 8 u + v gives coefficient (u, v)."""
+    place = torch.arange(8, dtype=torch.float64)
+    waves = torch.cos(math.pi / 8 * (place + 0.5) * place[:, None]) / 2
+    waves[0] /= math.sqrt(2)
+    return torch.einsum("ui,vj->ijuv", waves, waves).reshape(64, 64).to(like)
+
+
+def _band_weights(like: Tensor) -> Tensor:
+    """(64, 3): which coefficients are low, middle and high, by u + v; the mean brightness is in none."""
+    order = (torch.arange(8)[:, None] + torch.arange(8)).flatten()
+    bands = ((order > 0) & (order <= 3), (order > 3) & (order <= 7), order > 7)
+    return torch.stack(bands, 1).to(like)
+
+
+def _cut_tiles(images: Tensor) -> Tensor:
+    """(N, T, C, h, w): the image itself up to 32 pixels, otherwise tiles spread evenly, on the grid of 8 × 8 blocks."""
+    height, width = images.shape[2:]
+    rows, columns = _starts(height), _starts(width)
+    tiles = [images[:, :, row : row + _SIDE, column : column + _SIDE] for row in rows for column in columns]
+    return torch.stack(tiles, 1)
+
+
+def _starts(size: int) -> list[int]:
+    blocks, most = size // 8, _SIDE // 8
+    count = max(1, min(_TILES, math.ceil(blocks / most)))
+    return [8 * round(number * (blocks - most) / (count - 1)) for number in range(count)] if count > 1 else [0]
+
+
+def _mix(tiles: Tensor, weights: Sequence[float]) -> Tensor:
+    mixed = weights[0] * tiles[:, :, 0]
+    for channel, weight in enumerate(weights[1:], 1):
+        mixed = mixed + weight * tiles[:, :, channel]
+    return mixed
+
+
+def _log(values: Tensor) -> Tensor:
+    return (values + 1e-6).log()
+
+
+def _mean_energies(energies: Tensor) -> tuple[Tensor, ...]:
+    """(N, planes, tiles, blocks, 64) -> (N, 64) for each plane."""
+    return _log(energies.mean((2, 3))).unbind(1)
+
+
+def _moments(tiles: Tensor) -> dict[str, Tensor]:
+    """Mean and standard deviation of each channel."""
+    means = tiles.mean((1, 3, 4))
+    spread = (tiles - means[:, None, :, None, None]).square().mean((1, 3, 4)).sqrt()
+    return {"means": means, "deviations": spread}
+
+
+def _share(mask: Tensor) -> Tensor:
+    return mask.to(torch.float32).mean((1, 2, 3))
+
+
+def _halve(planes: Tensor) -> Tensor:
+    """Every second pixel both ways: where all of them would cost more and say little else."""
+    return planes[..., ::2, ::2]
+
+
+def _quantiles(values: Tensor, shares: Sequence[float] = _QUANTILES) -> Tensor:
+    """Order statistics along the last dimension; by sorting, which ONNX can express."""
+    places = [round(share * (values.shape[-1] - 1)) for share in shares]
+    ordered = values.sort(-1).values
+    return torch.stack([ordered[..., place] for place in places], -1)
+
+
+def _laplacian(light: Tensor) -> Tensor:
+    """The 4-neighbour Laplacian L: ln of quantiles of |L| and of its deviation, and ln(1 + kurtosis)."""
+    inner = light[:, :, 1:-1, 1:-1]
+    around = light[:, :, :-2, 1:-1] + light[:, :, 2:, 1:-1] + light[:, :, 1:-1, :-2] + light[:, :, 1:-1, 2:]
+    values = around - 4 * inner
+    centred = (values - values.mean((1, 2, 3), keepdim=True)).square()
+    spread = centred.mean((1, 2, 3)).sqrt() + 1e-3
+    tails = (values.square() / spread.square()[:, None, None, None]).square().mean((1, 2, 3))
+    ranked = (_quantiles(_halve(_halve(values)).abs().flatten(1), (0.1, 0.5, 0.9)) + 1e-3).log()
+    return torch.cat([ranked, spread.log()[:, None], torch.log1p(tails)[:, None]], 1)
+
+
+def _tones(tiles: Tensor) -> dict[str, Tensor]:
+    """Quantiles of the darkest and of the brightest channel, the saturation's mean and deviation, what is clipped."""
+    dark, bright = tiles.amin(2), tiles.amax(2)
+    quantiles = _quantiles(_halve(torch.stack([dark, bright], 1)).flatten(2))
+    saturation = (bright - dark) / (bright + _LEVEL)
+    mean = saturation.mean((1, 2, 3))
+    spread = (saturation - mean[:, None, None, None]).square().mean((1, 2, 3)).sqrt()
+    return {
+        "darkest channel": quantiles[:, 0],
+        "brightest channel": quantiles[:, 1],
+        "saturation": torch.stack([mean, spread], 1),
+        "clipped": _clipped(dark, bright),
+    }
+
+
+def _clipped(dark: Tensor, bright: Tensor) -> Tensor:
+    """The shares of pixels with a channel at 0, and with one at 255."""
+    return torch.stack([_share(dark < _LEVEL / 2), _share(bright > 1 - _LEVEL / 2)], 1)
+
+
+def _steps(light: Tensor) -> dict[str, Tensor]:
+    """Differences of neighbours: how many are 0, their sizes along four directions, and how unequal these are."""
+    across, down = light[..., 1:] - light[..., :-1], light[..., 1:, :] - light[..., :-1, :]
+    equal = [_share(_halve(step).abs() < _LEVEL / 4) for step in (across, down)]
+    squares = [across.square(), down.square()]
+    # a picture that was enlarged pixel by pixel has columns and rows that repeat their neighbour
+    repeats = [
+        (_log(square.mean(along).amin(2)) - _log(square.mean((2, 3)))).mean(1)
+        for square, along in zip(squares, (2, 3), strict=True)
+    ]
+    for lag in (lag for lag in _LAGS if lag < min(light.shape[2:])):
+        head, tail = slice(None, -lag), slice(lag, None)
+        squares.append((light[..., tail, tail] - light[..., head, head]).square())
+        squares.append((light[..., tail, head] - light[..., head, tail]).square())
+    sizes = torch.stack([_log(square.mean((1, 2, 3))) for square in squares], 1)
+    return {
+        "repeats": torch.stack([*equal, *repeats], 1),
+        "steps": sizes,
+        "directions": (sizes[:, 0::2] - sizes[:, 1::2]).abs(),
+    }
+
+
+def _without_autocast(device: str) -> Any:
+    # only where it is on: entering it would leave a mark in an exported graph
+    on = device != "meta" and torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if on else nullcontext()
+
+
+def find_layers(backbone: nn.Module) -> tuple[str, ...]:
+    """The names of the layers whose channels are read: at most four normalisation layers, spread over the depth.
+
+    A network without normalisation has its convolutions read; one with neither, nothing. Depth is the order in which
+    the network lists its modules.
+
+    >>> from shiftprism.backbones import FastNet
+    >>> find_layers(FastNet())
+    ('blocks.0.bn1', 'blocks.1.bn1', 'blocks.1.bn2', 'blocks.2.bn2')
+    """
+    modules = list(backbone.named_modules())
+    for kinds in (_NORMS, _CONVOLUTIONS):
+        if names := [name for name, module in modules if isinstance(module, kinds)]:
+            return tuple(dict.fromkeys(names[int(depth * len(names))] for depth in DEPTHS))
+    return ()
+
+
+_NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_THREAD = threading.local()
+"""Its `layers` is what the taps of this thread write to, or None where nobody asked."""
+
+
+class _Tap:
+    """A forward hook without state of its own: copies of a network, and several threads, do not get in its way."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        collected = getattr(_THREAD, "layers", None)
+        # at once, as the next layer may write into these maps; of a layer that is used twice, the first time
+        if collected is not None and self.name not in collected and isinstance(output, Tensor) and output.ndim > 2:
+            last = isinstance(module, nn.LayerNorm | nn.RMSNorm)
+            collected[self.name] = _channel_statistics(output.detach().movedim(-1, 1) if last else output.detach())
+
+
+def attach_taps(backbone: nn.Module) -> tuple[str, ...]:
+    """Let `collect_layers` see the layers that `find_layers` names; it costs nothing where nobody collects."""
+    names = find_layers(backbone)
+    for name in names:
+        backbone.get_submodule(name).register_forward_hook(_Tap(name))
+    return names
+
+
+@contextmanager
+def collect_layers() -> Iterator[dict[str, Tensor]]:
+    """A table that networks with taps fill while they run in this thread: (N, groups) by layer."""
+    collected: dict[str, Tensor] = {}
+    before = getattr(_THREAD, "layers", None)
+    _THREAD.layers = collected
+    try:
+        yield collected
+    finally:
+        _THREAD.layers = before
+
+
+def _channel_statistics(maps: Tensor) -> Tensor:
+    """Mean and standard deviation over all places, averaged in groups of neighbouring channels: (N, C, …) -> (N, 2 G).
+
+    At most 16 places are read each way: a mean hardly changes with more.
+    """
+    steps = (slice(None, None, -(-size // 16)) for size in maps.shape[2:4])
+    some = maps[(slice(None), slice(None), *steps)].flatten(2)
+    with _without_autocast(maps.device.type):
+        some = some if some.dtype.itemsize >= 4 else some.float()
+        means = some.mean(2)
+        spread = (some - means[:, :, None]).square().mean(2).sqrt()
+        return (torch.stack([means, spread], 1) @ _group_weights(means)).flatten(1)
+
+
+def _group_weights(channels: Tensor) -> Tensor:
+    """(C, G): averages of neighbouring channels, in groups as equal as C allows; each alone where there are few."""
+    count = channels.shape[1]
+    groups = min(count, GROUPS)
+    group = torch.arange(count, device=channels.device) * groups // count
+    weights = (group[:, None] == torch.arange(groups, device=channels.device)).to(channels.dtype)
+    return weights / weights.sum(0)
