@@ -39,7 +39,8 @@ def test_the_names_are_cifar_cs_in_their_order() -> None:
     # Other streams would give other images for the same seeds.
     assert [corruption.stream for corruption in CORRUPTIONS.values()] == list(range(19))
     assert sorted(corruptions.__all__) == [
-        *("COMMON", "CORRUPTIONS", "Corruption", "EXTRA", "check_images", "corrupt", "write_layout")
+        *("COMMON", "CORRUPTIONS", "Corruption", "EXTRA", "PARAMETERS", "check_images", "corrupt"),
+        *("describe_parameters", "find_corruption", "write_layout"),
     ]
 
 
@@ -119,10 +120,11 @@ def test_flat_images_stay_as_they_are(name: str, size: tuple[int, int]) -> None:
 @pytest.mark.parametrize("name", ["defocus_blur", "motion_blur", "zoom_blur", "snow", "frost", "fog",
                                   "elastic_transform", "pixelate", "spatter", "gaussian_blur"])  # fmt: skip
 def test_a_larger_image_is_changed_as_much(name: str) -> None:
+    """With the parameters of one size: lengths are scaled."""
     small = clean(24)
     large = functional.interpolate(small.float(), scale_factor=2, mode="bilinear").round().to(torch.uint8)
     for severity in (3, 5):
-        changes = [float((corrupt(x, name, severity).float() - x).std()) for x in (small, large)]
+        changes = [float((corrupt(x, name, severity, parameters="cifar").float() - x).std()) for x in (small, large)]
         assert changes[1] == pytest.approx(changes[0], rel=0.35), severity
 
 

@@ -89,7 +89,7 @@ class Plan:
     far: str = _option("", "Images of another kind and style than your own.")
     size: int = _option(0, "Scale your images to size × size. (as they are)", min=0)
     backbone: str = _option("", "digits, fast, resnet18, wrn-28-10, … (fast; wrn-28-10 for the preset paper)")
-    preset: str = _option("", "How to train: smoke, laptop or paper. (laptop)")
+    preset: str = _option("", "How to train: smoke, laptop, laptop-robust or paper. (laptop)")
     root: str = _option("", "The folder of the data sets.")
     settings: Mapping[str, Any] = field(default_factory=dict, metadata={"flag": False})
     """Training settings that differ from the preset."""

@@ -18,6 +18,13 @@ def corrupt(
     ] = None,
     extra: Annotated[bool, typer.Option("--extra", help="Make the four extra corruptions too.")] = False,
     size: Annotated[int | None, typer.Option(help="Scale the images to this side first.")] = None,
+    parameters: Annotated[
+        str,
+        typer.Option(
+            help="What a severity means. auto: CIFAR-C's parameters up to 32 pixels, ImageNet-C's from 224 on, and "
+            "between them a power of the shorter side. cifar or imagenet: those of one, lengths scaled to the images."
+        ),
+    ] = "auto",
     frost: Annotated[
         Path | None, typer.Option(help="A folder of photographs for frost. Default: drawn textures.")
     ] = None,
@@ -29,12 +36,13 @@ def corrupt(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from shiftprism._files import write_text
-    from shiftprism.corruptions import COMMON, EXTRA, write_layout
+    from shiftprism.corruptions import COMMON, EXTRA, describe_parameters, write_layout
     from shiftprism.datasets import load
 
     torch.set_num_threads(1)  # the chunks are too small to share; with one thread it took a third less time
     names = tuple(dict.fromkeys(only or COMMON)) + (EXTRA if extra else ())
     data = load(source, split, root, size)
+    used = describe_parameters(min(data.images.shape[2:]), parameters)
     check_disk(to, 5 * data.images.numel(), [name for name in names if not (to / f"{name}.npy").exists()])
     columns = (TextColumn("{task.description:18}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bars = Console(stderr=True)
@@ -45,10 +53,13 @@ def corrupt(
         def progress(done: int, total: int, name: str) -> None:
             bar.update(task, completed=done, total=total, description=name)
 
-        files = write_layout(data.images, data.labels, to, names, photographs=frost, progress=progress)
+        files = write_layout(
+            data.images, data.labels, to, names, photographs=frost, parameters=parameters, progress=progress
+        )
     write_text(
         to / "names.txt", "".join(f"{name}\n" for name in data.names)
     )  # for our loader: the layout has no class names
+    Console(stderr=True).print(f"Made with {used}.", highlight=False, soft_wrap=True)
     console = Console()
     for file in files:
         console.print(str(file.absolute()), markup=False, highlight=False, soft_wrap=True)

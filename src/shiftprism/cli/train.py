@@ -21,7 +21,9 @@ def _train(
     data: Annotated[str | None, typer.Option(help="A data set by name: shiftprism data list. (digits)")] = None,
     backbone: Annotated[str | None, typer.Option(help="wrn-28-10, resnet18, resnet20, fast, …  (digits)")] = None,
     head: Annotated[str | None, typer.Option(help="vanilla, alpha, beta, gsd, cosine, …  (alpha-beta)")] = None,
-    preset: Annotated[str | None, typer.Option(help="The settings to start from: paper, smoke, (laptop).")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="The settings to start from: laptop-robust, paper, smoke, (laptop).")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder. (runs/DATA-BACKBONE-HEAD-SEED)")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file of settings; flags override it.")] = None,
     root: Annotated[Path | None, typer.Option(help="Where the data are.")] = None,

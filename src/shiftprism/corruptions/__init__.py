@@ -7,6 +7,19 @@ Reference: Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to 
 from shiftprism.corruptions._corruption import Corruption, check_images
 from shiftprism.corruptions._frost import frost_source
 from shiftprism.corruptions._layout import write_layout
-from shiftprism.corruptions._table import COMMON, CORRUPTIONS, EXTRA, corrupt
+from shiftprism.corruptions._severities import PARAMETERS, describe_parameters
+from shiftprism.corruptions._table import COMMON, CORRUPTIONS, EXTRA, corrupt, find_corruption
 
-__all__ = ["COMMON", "CORRUPTIONS", "EXTRA", "Corruption", "check_images", "corrupt", "frost_source", "write_layout"]
+__all__ = [
+    "COMMON",
+    "CORRUPTIONS",
+    "EXTRA",
+    "PARAMETERS",
+    "Corruption",
+    "check_images",
+    "corrupt",
+    "describe_parameters",
+    "find_corruption",
+    "frost_source",
+    "write_layout",
+]

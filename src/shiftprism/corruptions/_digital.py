@@ -10,54 +10,65 @@ from PIL import Image
 from scipy import sparse
 from torch import Tensor
 
-from shiftprism.corruptions._filters import Matrix, apply, blur, noise_gain, round_rows, scale_of, to_bytes
+from shiftprism.corruptions._filters import Matrix, apply, blur, noise_gain, round_rows, to_bytes
 from shiftprism.corruptions._random import Draws
 from shiftprism.corruptions._sampling import sample
+from shiftprism.corruptions._severities import Severities
 
-# One entry for each severity.
-_BRIGHTNESS = (0.05, 0.1, 0.15, 0.2, 0.3)  # added to HSV value
-_CONTRAST = (0.75, 0.5, 0.4, 0.3, 0.15)  # factor
-# Strength and σ of the random field, and how far three points of the affine map move: fractions of the side.
-_ELASTIC = ((0.0, 0.0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03))
-_PIXELATE = (0.95, 0.9, 0.85, 0.75, 0.65)  # size of the small image
-_JPEG = (80, 65, 58, 50, 40)  # quality
-_SATURATE = ((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2))  # factor and offset of HSV saturation
+_BRIGHTNESS = Severities(cifar=(0.05, 0.1, 0.15, 0.2, 0.3), imagenet=(0.1, 0.2, 0.3, 0.4, 0.5))  # added to HSV value
+_CONTRAST = Severities(cifar=(0.75, 0.5, 0.4, 0.3, 0.15), imagenet=(0.4, 0.3, 0.2, 0.1, 0.05))  # factor
+# Strength and σ of the random field, and how far three points of the affine map move: written as fractions of 32, and
+# of the 244 that the publisher took in place of 224.
+_CIFAR_ELASTIC = ((0.0, 0.0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03))
+_IMAGENET_ELASTIC = ((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02))
+_ELASTIC = Severities(
+    cifar=[tuple(32 * fraction for fraction in row) for row in _CIFAR_ELASTIC],
+    imagenet=[tuple(244 * fraction for fraction in row) for row in _IMAGENET_ELASTIC],
+)
+_PIXELATE = Severities(cifar=(0.95, 0.9, 0.85, 0.75, 0.65), imagenet=(0.6, 0.5, 0.4, 0.3, 0.25))  # of the side
+_JPEG = Severities(cifar=(80, 65, 58, 50, 40), imagenet=(25, 18, 15, 10, 7))  # quality
+# factor and offset of HSV saturation
+_SATURATE = Severities(
+    cifar=((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2)),
+    imagenet=((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (20.0, 0.2)),
+)
 
 
-def brightness(images: Tensor, severity: int, draws: Draws) -> Tensor:
+def brightness(images: Tensor, severity: int, draws: Draws, parameters: str = "auto") -> Tensor:
     """HSV value raised, hue and saturation kept: the largest channel V becomes min(V + c, 1); the others scale too."""
+    (offset,), _ = _BRIGHTNESS.fit(images, severity, parameters)
     value = images.amax(1, keepdim=True).float()
-    raised = (value + 255 * _BRIGHTNESS[severity - 1]).clamp(max=255)
+    raised = (value + 255 * offset).clamp(max=255)
     return to_bytes(torch.where(value > 0, images * (raised / value.clamp(min=1)), raised))
 
 
-def contrast(images: Tensor, severity: int, draws: Draws) -> Tensor:
+def contrast(images: Tensor, severity: int, draws: Draws, parameters: str = "auto") -> Tensor:
     """(x − m) c + m about the mean m of each channel."""
+    (factor,), _ = _CONTRAST.fit(images, severity, parameters)
     means = images.sum((2, 3), keepdim=True).float() / (images.shape[2] * images.shape[3])
-    return to_bytes((images - means) * _CONTRAST[severity - 1] + means)
+    return to_bytes((images - means) * factor + means)
 
 
-def saturate(images: Tensor, severity: int, draws: Draws) -> Tensor:
+def saturate(images: Tensor, severity: int, draws: Draws, parameters: str = "auto") -> Tensor:
     """HSV saturation S becomes a S + b, clipped to [0, 1]. A grey pixel has hue 0, so b > 0 makes it reddish.
 
     A grey image has no saturation and stays as it is.
     """
     if images.shape[1] == 1:
         return images.clone()
-    scale, shift = _SATURATE[severity - 1]
+    (factor, shift), _ = _SATURATE.fit(images, severity, parameters)
     value = images.amax(1, keepdim=True).float()
     spread = value - images.amin(1, keepdim=True)
-    saturation = (spread / value.clamp(min=1) * scale + shift).clamp(0, 1)
+    saturation = (spread / value.clamp(min=1) * factor + shift).clamp(0, 1)
     red = torch.tensor([0.0, 1.0, 1.0]).reshape(1, 3, 1, 1)
     # How far each channel lies below the largest: 0 for the largest itself, 1 for the smallest. This is all of the hue.
     below = torch.where(spread > 0, (value - images) / spread.clamp(min=1), red)
     return to_bytes(value * (1 - saturation * below))
 
 
-def elastic_transform(images: Tensor, severity: int, draws: Draws) -> Tensor:
+def elastic_transform(images: Tensor, severity: int, draws: Draws, parameters: str = "auto") -> Tensor:
     """A random affine map close to the identity, then each pixel moved by a smooth random field."""
-    strength, sigma, jitter = (32 * fraction for fraction in _ELASTIC[severity - 1])
-    scale = scale_of(images)
+    (strength, sigma, jitter), scale = _ELASTIC.fit(images, severity, parameters)
     height, width = images.shape[2:]
     moves = (draws.uniforms(3, 2) * 2 - 1) * (jitter * scale)
     warped = sample(images.float(), *_affine_map(height, width, moves), "mirror")
@@ -91,12 +102,14 @@ def _affine_map(height: int, width: int, moves: Tensor) -> tuple[Tensor, Tensor]
     return places[0], places[1]
 
 
-def pixelate(images: Tensor, severity: int, draws: Draws) -> Tensor:
+def pixelate(images: Tensor, severity: int, draws: Draws, parameters: str = "auto") -> Tensor:
     """Shrunk by averaging, then enlarged by repeating, with rounding to integers after each axis, as Pillow does.
 
-    At side 32 the small image is ⌊32 c⌋ wide. For larger images it is as wide, so coarse pixels scale with the side.
+    The small image has c times the side. Where lengths are scaled up it is as wide as at the parameters' own side, so
+    coarse pixels grow.
     """
-    factor = _PIXELATE[severity - 1] / max(1.0, scale_of(images))
+    (factor,), scale = _PIXELATE.fit(images, severity, parameters)
+    factor /= max(1.0, scale)
     height, width = images.shape[2:]
     across, down = _pixelate_matrices(height, width, factor)
     lines = (apply(across, images) + 0.5).byte()
@@ -121,11 +134,11 @@ def _box_matrix(old: int, new: int) -> Matrix:
     return sparse.csr_array(covered / covered.sum(1, keepdims=True))
 
 
-def jpeg_compression(images: Tensor, severity: int, draws: Draws) -> Tensor:
+def jpeg_compression(images: Tensor, severity: int, draws: Draws, parameters: str = "auto") -> Tensor:
     """Each image written as JPEG and read again."""
-    quality = _JPEG[severity - 1]
+    (quality,), _ = _JPEG.fit(images, severity, parameters)
     pixels = images.permute(0, 2, 3, 1).squeeze(3).contiguous().numpy()
-    compressed = np.stack([_compress(image, quality) for image in pixels])
+    compressed = np.stack([_compress(image, round(quality)) for image in pixels])
     return torch.from_numpy(compressed).reshape(len(images), *images.shape[2:], -1).permute(0, 3, 1, 2)
 
 

@@ -17,13 +17,7 @@ from torch import Tensor
 from shiftprism._checks import Floats
 
 _GRAIN = 2.0**16
-_SIDE = 32  # of CIFAR's images, for which the published parameters are
 Matrix: TypeAlias = "sparse.csr_array[Any, tuple[int, int]]"
-
-
-def scale_of(images: Tensor) -> float:
-    """How many times larger than CIFAR's the images are, by their shorter side."""
-    return min(images.shape[-2:]) / _SIDE
 
 
 def to_bytes(levels: Tensor) -> Tensor:
@@ -80,7 +74,7 @@ def resize_kernel(kernel: Floats, scale: float) -> Floats:
 
 
 def apply(matrix: Matrix, images: Tensor) -> Tensor:
-    """The matrix, over H·W pixels, applied to each channel of images (N, C, H, W): (N, C, rows), in float32."""
+    """The matrix, over H·W or W pixels, applied to each channel or row of images (N, C, H, W): (N, C, …), float32."""
     columns = images.reshape(-1, matrix.shape[1]).T.float().contiguous().numpy()
     return torch.from_numpy(matrix @ columns).T.reshape(*images.shape[:2], -1)
 
@@ -98,20 +92,20 @@ def line_matrix(length: int, kernel: Floats, border: str) -> Matrix:
 def _blur_matrices(
     size: tuple[int, int], sigma: float, scale: float, truncate: float, border: str
 ) -> tuple[Matrix, Matrix]:
-    height, width = size
+    """Two matrices: over the pixels of a row, and over those of a column."""
     kernel = gaussian_kernel(sigma, scale, truncate)
-    across = sparse.kron(sparse.eye_array(height), line_matrix(width, kernel, border))
-    down = sparse.kron(line_matrix(height, kernel, border), sparse.eye_array(width))
-    return across.tocsr().astype(np.float32), down.tocsr().astype(np.float32)
+    down, across = (line_matrix(length, kernel, border).astype(np.float32) for length in size)
+    return across, down
 
 
 def blur(images: Tensor, sigma: float, scale: float, truncate: float = 4.0, border: str = "edge") -> Tensor:
     """Images (N, C, H, W) after a Gaussian blur of σ·scale pixels, in float32."""
     height, width = images.shape[2:]
     across, down = _blur_matrices((height, width), sigma, scale, truncate, border)
-    if across.nnz == height * width:  # the kernel is a single pixel
+    if across.nnz == width:  # the kernel is a single pixel
         return images.float()
-    return apply(down, apply(across, images)).view(images.shape)
+    columns = apply(across, images).view(images.shape).transpose(2, 3)
+    return apply(down, columns).view(columns.shape).transpose(2, 3)
 
 
 def noise_gain(sigma: float, scale: float, truncate: float = 4.0) -> float:

@@ -17,7 +17,6 @@ from shiftprism._checks import Floats, wrong
 from shiftprism._files import check_file
 from shiftprism.corruptions._random import Draws
 
-_PITCH = 5  # pixels of a photograph for one pixel of a 32 × 32 image: the publisher scales by 0.2
 _UNUSED = "frost6.jpg"  # the publisher's sixth photograph, which its generator never draws
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 _FORMATS = ("PNG", "JPEG", "WEBP")  # whatever the suffix says: a PostScript file would be run
@@ -34,9 +33,9 @@ _WIDTHS = (60.0, 8.0, 0.85)  # σ of patches, tufts and grain, in pixels of a ph
 Texture = NDArray[np.uint8]
 
 
-def crops(height: int, width: int, scale: float, draws: Draws, folder: str | None) -> Tensor:
-    """(N, 3, H, W): for each image a random crop of a random texture."""
-    scaled = _scale_textures(_choose_folder(folder), scale, height, width)
+def crops(height: int, width: int, pitch: float, draws: Draws, folder: str | None) -> Tensor:
+    """(N, 3, H, W): for each image a random crop of a random texture, of which it has every `pitch`-th pixel."""
+    scaled = _scale_textures(_choose_folder(folder), pitch, height, width)
     pieces = np.empty((len(draws.generators), 3, height, width), np.uint8)
     for piece, generator in zip(pieces, draws.generators, strict=True):
         texture = scaled[generator.integers(len(scaled))]
@@ -46,8 +45,8 @@ def crops(height: int, width: int, scale: float, draws: Draws, folder: str | Non
 
 
 @lru_cache(maxsize=4)
-def _scale_textures(folder: str, scale: float, height: int, width: int) -> tuple[Texture, ...]:
-    return tuple(_scale_texture(texture, _PITCH / scale, height, width) for texture in _load_textures(folder))
+def _scale_textures(folder: str, pitch: float, height: int, width: int) -> tuple[Texture, ...]:
+    return tuple(_scale_texture(texture, pitch, height, width) for texture in _load_textures(folder))
 
 
 def _scale_texture(texture: Texture, pitch: float, height: int, width: int) -> Texture:

@@ -15,6 +15,7 @@ from shiftprism._checks import wrong
 from shiftprism._files import read_json, replacing, write_json
 from shiftprism.corruptions._corruption import Corruption, check_images, check_seeds
 from shiftprism.corruptions._frost import textures
+from shiftprism.corruptions._severities import choose_parameters
 from shiftprism.corruptions._table import COMMON, find_corruption
 
 Progress = Callable[[int, int, str], None]
@@ -30,15 +31,16 @@ def write_layout(
     *,
     seeds: "Tensor | ArrayLike | None" = None,
     photographs: "str | Path | None" = None,
+    parameters: str = "auto",
     progress: Progress | None = None,
 ) -> list[Path]:
     """Write `<name>.npy` for each corruption, and `labels.npy`. Return the paths of the former in the order of `names`.
 
     A file holds uint8 (5 N, H, W, C): all images at severity 1, then all at severity 2, and so on. The labels (5 N,)
     repeat too. Each file appears only when it is complete, and a complete one is kept, so an interrupted run resumes
-    where it stopped. `shiftprism.json` beside them records which images, labels, seeds and frost textures they were
-    made from. A folder that was made from others is an error. `progress(done, total, name)` is called after each of
-    the 5 · len(names) conditions.
+    where it stopped. `shiftprism.json` beside them records which images, labels, seeds, frost textures and `parameters`
+    (see `corrupt`) they were made from. A folder that was made from others is an error. `progress(done, total, name)`
+    is called after each of the 5 · len(names) conditions.
 
     >>> from tempfile import TemporaryDirectory
     >>> images = torch.zeros(10, 3, 32, 32, dtype=torch.uint8)
@@ -47,12 +49,13 @@ def write_layout(
     ...     path.name, np.load(path).shape
     ('fog.npy', (50, 32, 32, 3))
     """
-    corruptions = [find_corruption(name, photographs) for name in names]
+    corruptions = [find_corruption(name, photographs, parameters) for name in names]
     count = len(check_images(images))
     numbers = check_seeds(torch.arange(count) if seeds is None else seeds, count)
     target = Path(folder)
     classes = _check_labels(labels, count)
-    _check_record(target, {"shape": list(images.shape), "sha256": _hashes(images, classes, numbers, photographs)})
+    record = {"shape": list(images.shape), "parameters": choose_parameters(min(images.shape[2:]), parameters)}
+    _check_record(target, record | {"sha256": _hashes(images, classes, numbers, photographs)})
     with replacing(target / "labels.npy") as beside, beside.open("wb") as file:
         np.save(file, np.tile(classes, 5), allow_pickle=False)
     paths = [target / f"{name}.npy" for name in names]
@@ -134,6 +137,8 @@ def _check_record(folder: Path, record: dict[str, Any]) -> None:
     if not isinstance(hashes, dict):
         hashes = {}
     other = [key for key, value in record["sha256"].items() if hashes.get(key) != value]
+    if recorded.get("parameters", "cifar") != record["parameters"]:  # earlier versions knew CIFAR-C's alone
+        other.append("parameters")
     if other:
         got = f"{folder}, made from other {' and '.join(other)}"
         raise wrong("folder", "made from the same data", got, "choose another folder or remove this one")

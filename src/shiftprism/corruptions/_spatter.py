@@ -6,20 +6,30 @@ from scipy import ndimage
 from torch import Tensor
 from torch.nn import functional
 
-from shiftprism.corruptions._filters import blur, noise_gain, scale_of, to_bytes
+from shiftprism.corruptions._filters import blur, noise_gain, to_bytes
 from shiftprism.corruptions._random import Draws
 from shiftprism.corruptions._sampling import correlate
+from shiftprism.corruptions._severities import Severities
 from shiftprism.corruptions._weather import luminance
 
-# One row for each severity: mean, standard deviation and blur of the layer, threshold, strength of the water or blur of
-# the mud, and whether it is mud.
-_SPATTER = (
-    (0.62, 0.1, 0.7, 0.7, 0.5, False),
-    (0.65, 0.1, 0.8, 0.7, 0.5, False),
-    (0.65, 0.3, 1.0, 0.69, 0.5, False),
-    (0.65, 0.1, 0.7, 0.69, 0.6, True),
-    (0.65, 0.1, 0.5, 0.68, 0.6, True),
+# mean, standard deviation and blur of the layer, threshold, strength of the water or blur of the mud
+_SPATTER = Severities(
+    cifar=(
+        (0.62, 0.1, 0.7, 0.7, 0.5),
+        (0.65, 0.1, 0.8, 0.7, 0.5),
+        (0.65, 0.3, 1.0, 0.69, 0.5),
+        (0.65, 0.1, 0.7, 0.69, 0.6),
+        (0.65, 0.1, 0.5, 0.68, 0.6),
+    ),
+    imagenet=(
+        (0.65, 0.3, 4.0, 0.69, 0.6),
+        (0.65, 0.3, 3.0, 0.68, 0.6),
+        (0.65, 0.3, 2.0, 0.68, 0.5),
+        (0.65, 0.3, 1.0, 0.65, 1.5),
+        (0.67, 0.4, 1.0, 0.65, 1.5),
+    ),
 )
+_FIRST_OF_MUD = 4  # the severity; the milder ones are water
 # RGB, from 0 to 255.
 _WATER = torch.tensor([175.0, 238.0, 238.0]).reshape(1, 3, 1, 1)
 _MUD = torch.tensor([63.0, 42.0, 20.0]).reshape(1, 3, 1, 1)
@@ -29,10 +39,10 @@ _SOBEL = np.array([[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]])
 _TAN22 = 13573 / 2**15  # tan 22.5° in OpenCV's fixed point: another rounding would pick other edges
 
 
-def spatter(images: Tensor, severity: int, draws: Draws) -> Tensor:
+def spatter(images: Tensor, severity: int, draws: Draws, parameters: str = "auto") -> Tensor:
     """Blurred noise above a threshold, laid over the image as turquoise water or brown mud."""
-    mean, spread, sigma, threshold, strength, mud = _SPATTER[severity - 1]
-    scale = scale_of(images)
+    (mean, spread, sigma, threshold, strength), scale = _SPATTER.fit(images, severity, parameters)
+    mud = severity >= _FIRST_OF_MUD
     noise = draws.normals(1, *images.shape[2:]) * (spread * noise_gain(sigma, scale))
     layer = blur(noise, sigma, scale) + mean
     colour = (_MUD if mud else _WATER) if images.shape[1] == 3 else luminance(_MUD if mud else _WATER)

@@ -20,6 +20,7 @@ from shiftprism.corruptions._digital import (
     saturate,
 )
 from shiftprism.corruptions._noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
+from shiftprism.corruptions._severities import PARAMETERS
 from shiftprism.corruptions._spatter import spatter
 from shiftprism.corruptions._weather import fog, frost, snow
 
@@ -55,12 +56,18 @@ CORRUPTIONS: dict[str, Corruption] = {corruption.name: corruption for corruption
 """All 19 by name."""
 
 
-def find_corruption(name: str, photographs: "str | Path | None" = None) -> Corruption:
-    """The corruption called `name`. Frost takes its crops from the folder `photographs`, if that is given."""
+def find_corruption(name: str, photographs: "str | Path | None" = None, parameters: str = "auto") -> Corruption:
+    """The corruption called `name`, with the `parameters` that `corrupt` explains.
+
+    Frost takes its crops from the folder `photographs`, if that is given.
+    """
     corruption = CORRUPTIONS[choice("name", name, CORRUPTIONS)]
-    if name != "frost" or photographs is None:
-        return corruption
-    return replace(corruption, effect=partial(frost, folder=str(photographs)))
+    options: dict[str, str] = {}
+    if choice("parameters", parameters, PARAMETERS) != "auto":
+        options["parameters"] = parameters
+    if name == "frost" and photographs is not None:
+        options["folder"] = str(photographs)
+    return replace(corruption, effect=partial(corruption.effect, **options)) if options else corruption
 
 
 def corrupt(
@@ -70,8 +77,13 @@ def corrupt(
     seeds: "Tensor | ArrayLike | None" = None,
     *,
     photographs: "str | Path | None" = None,
+    parameters: str = "auto",
 ) -> Tensor:
     """Images (N, C, H, W) under the corruption called `name`. Image n has seed n unless `seeds` are given.
+
+    `parameters` says what a severity means. "auto" fits it to the shorter side: CIFAR-C's parameters up to 32 pixels,
+    ImageNet-C's from 224 on, and between the two a power of the side. "cifar" and "imagenet" take one of the sets.
+    Lengths are scaled to the side in any case.
 
     `photographs` is a folder of photographs for the corruption frost. By default it is the folder that the environment
     variable SHIFTPRISM_FROST names; without one, frost uses drawn textures.
@@ -81,4 +93,5 @@ def corrupt(
     tensor([107, 107, 108, 108, 109, 110, 110, 111], dtype=torch.uint8)
     """
     count = len(check_images(images))
-    return find_corruption(name, photographs)(images, severity, torch.arange(count) if seeds is None else seeds)
+    corruption = find_corruption(name, photographs, parameters)
+    return corruption(images, severity, torch.arange(count) if seeds is None else seeds)

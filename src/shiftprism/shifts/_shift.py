@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from shiftprism._checks import wrong
-from shiftprism.corruptions import COMMON, CORRUPTIONS
+from shiftprism.corruptions import COMMON, CORRUPTIONS, describe_parameters, find_corruption
 from shiftprism.datasets import Dataset
 from shiftprism.rows import Kind
 from shiftprism.shifts._names import check_disjoint
@@ -21,12 +21,20 @@ class Shift(NamedTuple):
     severity: int
     """1 to 5 for a corruption, 1 to the number of groups for a concept split, 0 where there is no scale."""
     make: Callable[[], Dataset]
+    about: str = ""
+    """For corrupted images that are made here: whose parameters their severity has."""
 
 
 def covariate(
-    data: Dataset, names: Sequence[str] = COMMON, severities: Sequence[int] = (1, 2, 3, 4, 5)
+    data: Dataset,
+    names: Sequence[str] = COMMON,
+    severities: Sequence[int] = (1, 2, 3, 4, 5),
+    *,
+    parameters: str = "auto",
 ) -> Iterator[Shift]:
     """Each corruption at each severity, of the same labelled images. Image i always has seed i.
+
+    `parameters` are those of `corruptions.corrupt`: "auto" fits the severities to the size of the images.
 
     >>> from shiftprism.datasets import load
     >>> blurred, worse = covariate(load("digits", "test"), ["motion_blur"], [1, 5])
@@ -34,12 +42,14 @@ def covariate(
     ('motion_blur', 5, torch.Size([596, 1, 8, 8]))
     """
     check_corruptions(names, severities)
+    about = describe_parameters(min(data.images.shape[2:]), parameters)
     seeds = torch.arange(len(data.images))
 
     def make(name: str, severity: int) -> Dataset:
-        return data._replace(images=CORRUPTIONS[name](data.images, severity, seeds))
+        corruption = find_corruption(name, parameters=parameters)
+        return data._replace(images=corruption(data.images, severity, seeds))
 
-    return corrupted_shifts(names, severities, make)
+    return corrupted_shifts(names, severities, make, about)
 
 
 def check_corruptions(names: Sequence[str], severities: Sequence[int]) -> None:
@@ -52,12 +62,12 @@ def check_corruptions(names: Sequence[str], severities: Sequence[int]) -> None:
 
 
 def corrupted_shifts(
-    names: Sequence[str], severities: Sequence[int], make: Callable[[str, int], Dataset]
+    names: Sequence[str], severities: Sequence[int], make: Callable[[str, int], Dataset], about: str = ""
 ) -> Iterator[Shift]:
     """A shift for each corruption and severity, made by `make(name, severity)`."""
     for name in names:
         for severity in severities:
-            yield Shift(name, "covariate", severity, partial(make, name, severity))
+            yield Shift(name, "covariate", severity, partial(make, name, severity), about)
 
 
 def concept(unseen: Dataset, splits: Mapping[int, Sequence[str]], name: str = "concept-splits") -> Iterator[Shift]:

@@ -32,6 +32,7 @@ class Request(NamedTuple):
     far: Others | None
     corrupted: str | None
     corruptions: Sequence[str]
+    parameters: str
     vectors: Vectors | str | Path | None
     groups: int
     split: str
@@ -68,6 +69,7 @@ def suite(
     far: Others | None = None,
     corrupted: str | None = None,
     corruptions: Sequence[str] = COMMON,
+    parameters: str = "auto",
     vectors: "Vectors | str | Path | None" = None,
     groups: int = 10,
     split: str = "test",
@@ -75,8 +77,9 @@ def suite(
 ) -> Iterator[Shift]:
     """The shifts of the suite `name` for a model trained on `data`, which is a `Dataset` of test images or its name.
 
-    - "covariate": each of `corruptions` at five severities. The images are made here, or read from `corrupted`: a
-      folder in the layout of CIFAR-10-C, or the name "cifar10-c".
+    - "covariate": each of `corruptions` at five severities. The images are made here, with the `parameters` that fit
+      their size or with those of "cifar" or "imagenet", or read from `corrupted`: a folder in the layout of CIFAR-10-C,
+      or the name "cifar10-c".
     - "concept-splits": the classes of `near` in `groups` groups, by the similarity of their word `vectors` to those of
       the classes of `data` (see `concept_splits`). Between the two CIFARs no vectors are needed: the paper has a table.
     - "near-far": the data sets `near` (other classes in the same style) and `far` (another style too).
@@ -100,6 +103,7 @@ def suite(
         far=far,
         corrupted=corrupted,
         corruptions=corruptions,
+        parameters=parameters,
         vectors=vectors,
         groups=groups,
         split=split,
@@ -110,7 +114,7 @@ def suite(
 
 def _covariate(request: Request) -> Iterator[Shift]:
     if request.corrupted is None:
-        return covariate(request.data, request.corruptions)
+        return covariate(request.data, request.corruptions, parameters=request.parameters)
     severities = (1, 2, 3, 4, 5)
     check_corruptions(request.corruptions, severities)
     make = partial(_read_corrupted, request)

@@ -19,6 +19,8 @@ from shiftprism.training._settings import (
 if TYPE_CHECKING:
     from shiftprism.training._augmentation import augment, channel_statistics
     from shiftprism.training._loop import Progress, train
+    from shiftprism.training._pictures import make_mixing_pictures
+    from shiftprism.training._pixmix import pixmix
     from shiftprism.training._processes import Processes
     from shiftprism.training._runs import Run, read_result, run, split_held_out
 
@@ -31,6 +33,8 @@ __all__ = [
     "Training",
     "augment",
     "channel_statistics",
+    "make_mixing_pictures",
+    "pixmix",
     "read_config",
     "read_result",
     "read_run_settings",
@@ -47,6 +51,8 @@ __getattr__, __dir__ = load_lazily(
     {
         "shiftprism.training._augmentation": ("augment", "channel_statistics"),
         "shiftprism.training._loop": ("Progress", "train"),
+        "shiftprism.training._pictures": ("make_mixing_pictures",),
+        "shiftprism.training._pixmix": ("pixmix",),
         "shiftprism.training._processes": ("Processes",),
         "shiftprism.training._runs": ("Run", "read_result", "run", "split_held_out"),
     },

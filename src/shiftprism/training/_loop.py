@@ -14,6 +14,8 @@ from shiftprism.classifier import Classifier
 from shiftprism.datasets import Dataset
 from shiftprism.training._augmentation import augment
 from shiftprism.training._network import Network
+from shiftprism.training._pictures import make_mixing_pictures
+from shiftprism.training._pixmix import pixmix
 from shiftprism.training._precision import decide_precision
 from shiftprism.training._processes import Processes, share_statistics, unshare_statistics
 from shiftprism.training._settings import Training
@@ -71,6 +73,7 @@ def train(
     network, optimizer = processes.share(Network(classifier, training), optimizer)
     if training.compile:
         network = torch.compile(network)  # type: ignore[assignment]
+    pictures = make_mixing_pictures(height, width, images.shape[1]).to(device) if training.pixmix else None
     per_epoch = math.ceil(len(images) / training.batch)
     steps = training.epochs * per_epoch
     for epoch in range(len(history), training.epochs):
@@ -82,7 +85,10 @@ def train(
             for group in optimizer.param_groups:  # a head's parameters may be a group of their own
                 group["lr"] = training.rate * rate_at((step - 1) / steps, training.warmup)
             # every process augments the whole batch and takes its part: the draws do not depend on their number
-            batch = processes.shard(augment(images[index], training.crop, training.flip, generator))
+            batch = augment(images[index], training.crop, training.flip, generator)
+            if pictures is not None and epoch >= round(training.pixmix_from * training.epochs):
+                batch = pixmix(batch, pictures, training.pixmix, generator)
+            batch = processes.shard(batch)
             targets = processes.shard(labels[index])
             normalised, features, logits = network(batch)
             loss = head.loss(logits, targets) + head.penalty(normalised, logits)
