@@ -25,6 +25,8 @@ def test_the_head_is_asked_about_the_mean(head: str) -> None:
         expected = classifier.head.outputs(mean)
     classifier.train()
     ours, labels = predict_mirrored(classifier, images)
+    views = [predict(classifier, view)[0].style for view in (images, images.flip(3))]
+    torch.testing.assert_close(ours.style, (views[0] + views[1]) / 2)
     assert classifier.head.training
     assert labels is None
     for field, theirs in zip(ours, expected, strict=True):

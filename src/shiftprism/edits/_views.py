@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 def average_views(views: Sequence[Outputs], *, head: Head) -> Outputs:
     """The head's Outputs of the views' mean features: norms, similarities and logits are those of the mean.
 
+    Their style is the mean of the views'.
+
     The views are Outputs of one classifier for the same images in the same order, each image seen in another way.
 
     >>> from shiftprism.heads import Linear
@@ -35,15 +37,15 @@ def average_views(views: Sequence[Outputs], *, head: Head) -> Outputs:
     if not views or not all(isinstance(view, Outputs) for view in views):
         raise wrong("views", "one Outputs or more", f"{[type(view).__name__ for view in views]}", "predict each view")
     features = [_read_features(view, head) for view in views]
-    if len({tuple(each.shape) for each in features}) > 1:
+    if len({tuple(each.shape) for each in features}) > 1 or len({view.S for view in views}) > 1:
         got = "features of shapes " + ", ".join(str(tuple(each.shape)) for each in features)
         raise wrong("views", "of the same images", got, "predict every view of the same images")
     mean = torch.stack(features).mean(0)
     # `predict` brings Outputs to the CPU, and those of a half precision to float32; the head may be elsewhere
     own = next(chain(head.parameters(), head.buffers()))
+    style = torch.stack([view[5] for view in views]).mean(0)  # by number, as it may be absent
     with torch.set_grad_enabled(mean.requires_grad):
-        averaged = _evaluate(head, mean.to(own))
-    # The place for `style`: `_replace(style=…)` by the mean of the views' style, once Outputs has this field.
+        averaged = _evaluate(views[0]._replace(style=style), head, mean.to(own))
     return Outputs(*(field.to(mean) for field in averaged))
 
 
