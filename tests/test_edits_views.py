@@ -29,7 +29,7 @@ def test_the_head_is_asked_about_the_mean(head: str) -> None:
     torch.testing.assert_close(ours.style, (views[0] + views[1]) / 2)
     assert classifier.head.training
     assert labels is None
-    for field, theirs in zip(ours, expected, strict=True):
+    for field, theirs in zip(ours[:5], expected[:5], strict=True):  # the sixth, style, is above
         torch.testing.assert_close(field, theirs)
     torch.testing.assert_close(ours.norms, ours.features.norm(dim=1))
     assert not ours.logits.requires_grad
