@@ -140,3 +140,11 @@ def test_tensors_that_changed_on_the_disk_are_refused(kind: Literal["pt", "np"],
     path.write_bytes(path.read_bytes()[:-1] + b"\x02")
     with pytest.raises(ValueError, match=r"got .*x\.safetensors, whose tensors have changed; do this\."):
         read_tensors(path, "x", "do this", kind)
+
+
+def test_an_expanded_tensor_is_written_like_any_other(tmp_path: Path) -> None:
+    """Of one element it has stride 0, and torch calls it contiguous all the same."""
+    for name, tensor in {"one": torch.zeros(()).expand(1), "many": torch.ones(1, 3).expand(4, 3)}.items():
+        write_tensors(tmp_path / name, {"x": tensor}, {"format": "f"})
+        read, _ = read_tensors(tmp_path / name, "f", "")
+        assert torch.equal(read["x"], tensor)

@@ -190,4 +190,7 @@ def tensor_bytes(tensor: "Tensor") -> bytes:
     """The elements of a tensor as they lie in memory, row by row."""
     import torch
 
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    flat = tensor.detach().cpu().reshape(-1)
+    # torch calls an expanded tensor of one element contiguous, though its stride is 0
+    flat = flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)
+    return flat.view(torch.uint8).numpy().tobytes()
