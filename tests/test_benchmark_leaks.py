@@ -1,6 +1,5 @@
 """Who saw which images: networks, scores and calibrators are fitted to their own split, and nothing to a test set."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,7 +66,7 @@ class Spy:
 
 
 @pytest.fixture
-def spy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spy]:
+def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
     return Spy(monkeypatch)
 
 
