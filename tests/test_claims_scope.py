@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from rows_examples import row
-from shiftprism.claims import CLAIMS, Finding, judge
+from shiftprism.claims import CLAIMS, Estimate, Finding, judge
 from shiftprism.rows import Results, Row
 
 Pair = tuple[str, str]
@@ -188,3 +188,17 @@ def test_the_ends_of_the_interval_decide_and_not_the_value(by: float, judgement:
     (effect,) = finding.evidence
     assert effect.value == pytest.approx(by)
     assert effect.low < effect.value < effect.high
+
+
+@pytest.mark.parametrize(
+    ("unit", "text"),
+    [
+        ("AUROC", "+1.2 [−0.1, +2.6] points of AUROC"),
+        ("ECE", "+0.0123 [−0.0012, +0.0256] ECE"),
+        ("rank correlation", "+0.01 [−0.00, +0.03] rank correlation"),
+        ("share", "+1.2 [−0.1, +2.6] %"),
+        ("distance", "+0.012 [−0.001, +0.026] distance"),
+    ],
+)
+def test_an_estimate_has_the_digits_of_its_unit(unit: str, text: str) -> None:
+    assert Estimate("name", 0.0123, -0.0012, 0.0256, 3, 1000, unit).text == text

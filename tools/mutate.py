@@ -234,7 +234,7 @@ class Tests:
         by_file = defaultdict[str, list[str]](list)
         for test in self.seconds:
             by_file[test.partition("::")[0]].append(test)
-        chosen, spent = [], 0.0
+        chosen, spent = list[str](), 0.0
         for own in (direct, set(self.seconds) - direct):
             parts = [[test for test in tests if test in own] for tests in by_file.values() if direct & set(tests)]
             parts.sort(key=lambda part: sum(self.seconds[test] for test in part))
