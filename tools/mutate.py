@@ -10,12 +10,10 @@ has imported the libraries.
 """
 
 import argparse
-import ast
 import hashlib
 import importlib
 import json
 import os
-import random
 import resource
 import shutil
 import signal
@@ -23,159 +21,62 @@ import sys
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from itertools import chain, zip_longest
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
+
+from mutants import Mutant, draw
 
 ROOMS = ("scores", "calibrators", "metrics", "heads", "rows", "claims", "benchmark")
 USERS = ("baselines", "recommend", "edits", "report_tables", "report", "cli_calibrate")
 """Test files of other rooms that look closely at what these rooms compute."""
 SECONDS = 60.0
 """Tests are tried until they computed so long together when they were recorded."""
-_TEXTS = {"got", "advice", "expected", "message"}
-"""Names of texts for users."""
-_SWAPS: dict[Any, Any] = {ast.Lt: ast.LtE, ast.Gt: ast.GtE, ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
-_SWAPS |= {ast.Add: ast.Sub, ast.Mult: ast.Div, ast.And: ast.Or}
-_SWAPS |= {after: before for before, after in _SWAPS.items()}
-_SWAPS |= {ast.Pow: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.BitAnd: ast.BitOr}
-_EXTREMES = {"min": "max", "amin": "amax", "argmin": "argmax", "minimum": "maximum", "floor": "ceil"}
-_EXTREMES |= {after: before for before, after in _EXTREMES.items()}
 
 
-class Mutant(NamedTuple):
-    """One replacement in one file; `start` and `end` count bytes."""
-
-    file: str
-    line: int
-    last_line: int
-    start: int
-    end: int
-    kind: str
-    before: str
-    after: str
-
-    @property
-    def key(self) -> str:
-        """Its place and change."""
-        return f"{self.file}:{self.line} {self.kind}: {self.before} -> {self.after} @{self.start}"
-
-
-def list_mutants(source: str, file: str) -> Iterator[Mutant]:
-    """Every mutant of a file."""
-    text, starts = source.encode(), [0]
-    for line in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-    for node in _walk(ast.parse(source)):
-        for kind, after in _change(node):
-            start, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
-            yield Mutant(file, node.lineno, node.end_lineno, start, end, kind, text[start:end].decode(), after)
-
-
-def _walk(node: ast.AST) -> Iterator[Any]:
-    """The nodes that a mutant may change: no annotations, decorators, texts for users or `__repr__`."""
-    if isinstance(node, ast.JoinedStr | ast.Assert) or (isinstance(node, ast.FunctionDef) and node.name == "__repr__"):
-        return
-    if isinstance(node, ast.Assign) and _TEXTS & {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}:
-        return
-    yield node
-    for name, value in ast.iter_fields(node):
-        if name not in ("annotation", "returns", "decorator_list") and not isinstance(node, ast.Raise):
-            for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST):
-                    yield from _walk(child)
-
-
-def _change(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """(kind, new text) of each mistake that can be made at a node."""
-    match node:
-        case ast.Raise():
-            yield "raise deleted", "pass"
-        case ast.Expr(value=ast.Call()) | ast.AugAssign():
-            yield "statement deleted", "pass"
-        case ast.Compare(left=left, ops=ops, comparators=others):
-            for i, op in enumerate(ops):
-                changed = [*ops[:i], _SWAPS[type(op)](), *ops[i + 1 :]]
-                yield "comparison", f"({ast.unparse(ast.Compare(left, changed, others))})"
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _SWAPS and not _is_text(left, right):
-            yield "arithmetic", f"({ast.unparse(ast.BinOp(left, _SWAPS[type(op)](), right))})"
-        case ast.BoolOp(op=op, values=values):
-            yield "and or", f"({ast.unparse(ast.BoolOp(_SWAPS[type(op)](), values))})"
-        case ast.UnaryOp(op=ast.USub() | ast.Not() | ast.Invert(), operand=operand):
-            yield "sign or not", f"({ast.unparse(operand)})"
-        case ast.Constant(value=bool() as value):
-            yield "constant", str(not value)
-        case ast.Constant(value=int() | float() as value):
-            few = isinstance(value, int) and value < 10  # an axis, an index, a small count; 1 becomes 0
-            yield "constant", repr((0 if value == 1 else value + 1) if few else 2 * value or 1.0)
-        case ast.Slice(lower=lower, upper=upper, step=step):
-            if lower:
-                yield "slice", ast.unparse(ast.Slice(None, upper, step))
-            if upper:
-                yield "slice", ast.unparse(ast.Slice(lower, None, step))
-                yield "slice", ast.unparse(ast.Slice(lower, ast.BinOp(upper, ast.Add(), ast.Constant(1)), step))
-        case ast.IfExp(body=body, orelse=otherwise):
-            yield "branch", f"({ast.unparse(body)})"
-            yield "branch", f"({ast.unparse(otherwise)})"
-        case ast.Call(func=function, args=arguments, keywords=keywords):
-            before, dot, name = ast.unparse(function).rpartition(".")
-            if name in _EXTREMES:
-                other = ast.Name(f"{before}{dot}{_EXTREMES[name]}")
-                yield "min max", ast.unparse(ast.Call(other, arguments, keywords))
-            for i in range(len(keywords)):
-                yield "keyword dropped", ast.unparse(ast.Call(function, arguments, keywords[:i] + keywords[i + 1 :]))
-
-
-def _is_text(*sides: ast.AST) -> bool:
-    return any(isinstance(side, ast.JoinedStr) or isinstance(getattr(side, "value", None), str) for side in sides)
-
-
-class Recorder:
-    """A pytest plugin: the seconds that each test computes, and which test a line belongs to."""
-
-    def __init__(self, coverage: Any) -> None:
-        self.coverage, self.seconds = coverage, dict[str, float]()
-
-    def pytest_runtest_setup(self, item: Any) -> None:
-        self.coverage.switch_context(item.nodeid)
-        self.seconds[item.nodeid] = -time.process_time()
-
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        self.seconds[nodeid] = self.seconds.get(nodeid, -time.process_time()) + time.process_time()
-
-
-def run_pytest(*arguments: str, plugins: tuple[Any, ...] = ()) -> int:
+def run_pytest(*arguments: str, plugin: object = None) -> int:
     """The exit code of pytest in this process."""
     import pytest
 
-    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:cov", *arguments], plugins=plugins))
+    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:cov", *arguments], plugins=[plugin]))
 
 
 def record(copy: Path, tests: str, path: Path) -> int:
-    """Write the seconds of the tests of one file or folder, and the lines of the rooms that they run."""
+    """Write how long each test of a file or folder computes, and which lines of the rooms it runs."""
     from coverage import Coverage
 
     watch = Coverage(data_file=None, config_file=False, source=[f"src/shiftprism/{room}" for room in ROOMS])
-    recorder = Recorder(watch)
+    seconds, lines = dict[str, float](), {}
+
+    def start(item: Any) -> None:
+        watch.switch_context(item.nodeid)
+        seconds[item.nodeid] = -time.process_time()
+
+    def end(nodeid: str) -> None:
+        seconds[nodeid] = seconds.get(nodeid, -time.process_time()) + time.process_time()
+
     watch.start()
-    code = run_pytest(tests, plugins=(recorder,))
+    code = run_pytest(tests, plugin=SimpleNamespace(pytest_runtest_setup=start, pytest_runtest_logfinish=end))
     watch.stop()
-    data, lines = watch.get_data(), {}
-    for file in data.measured_files():
-        found = {line: list(filter(None, names)) for line, names in data.contexts_by_lineno(file).items()}
-        lines[str(Path(file).relative_to(copy))] = {line: names for line, names in found.items() if names}
+    for file in watch.get_data().measured_files():
+        found = watch.get_data().contexts_by_lineno(file)
+        lines[str(Path(file).relative_to(copy))] = {line: [n for n in names if n] for line, names in found.items()}
     if code == 0:
-        path.write_text(json.dumps({"seconds": recorder.seconds, "lines": lines}))
+        path.write_text(json.dumps({"seconds": seconds, "lines": lines}))
     return code
 
 
-def run_forked(copy: Path, log: Path, work: Callable[[], int], limit: float) -> int | None:
-    """The exit code of `work` in a process that imports the package from the copy; None if it computes too long."""
+def run_forked(copy: Path, log: Path, work: Callable[[], int], limit: int) -> int:
+    """The exit code of `work` in a process that imports the package from the copy; < 0 if it computes too long."""
     child = os.fork()
     if child == 0:
         os.setsid()
-        resource.setrlimit(resource.RLIMIT_CPU, (round(limit), round(limit) + 5))
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+        signal.alarm(20 * limit)  # one that sleeps computes nothing; a busy machine is slow
         with log.open("w") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
@@ -189,16 +90,10 @@ def run_forked(copy: Path, log: Path, work: Callable[[], int], limit: float) -> 
         finally:
             sys.stdout.flush()
             os._exit(code)
-    waiting = range(round(20 * 20 * limit))  # a busy machine is slow; a process that sleeps computes nothing
-    for _ in waiting:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            code = os.waitstatus_to_exitcode(status)
-            return None if code in (-signal.SIGXCPU, -signal.SIGKILL) else code
-        time.sleep(0.05)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return None
+    status = os.waitpid(child, 0)[1]
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # what it started and left behind
+    return os.waitstatus_to_exitcode(status)
 
 
 class Tests:
@@ -214,7 +109,7 @@ class Tests:
             mirrors = sorted(str(path.relative_to(self.copy)) for path in self.copy.glob(f"tests/test_{room}*.py"))
             files += [f"src/shiftprism/{room}", *mirrors]
         for tests in files:
-            own = b"" if tests.startswith("src") else (self.copy / tests).read_bytes()
+            own = (self.copy / tests).read_bytes() if tests.endswith(".py") else b""
             path = out / f"{tests.replace('/', '-')}-{hashlib.sha256(source + own).hexdigest()[:8]}.json"
             if not path.exists():
                 print(f"recording {tests}", flush=True)
@@ -229,8 +124,8 @@ class Tests:
     def choose(self, mutant: Mutant) -> list[str]:
         """Tests that run the mutant's line, quick files first; then others of those files: they share its fixtures."""
         lines = self.lines[mutant.file]
-        direct = set[str]().union(*(lines[n] for n in range(mutant.line, mutant.last_line + 1)))
-        direct = direct or set[str]().union(*lines.values())  # what an import runs belongs to no test
+        # what an import runs belongs to no test
+        direct = lines[mutant.line] or set[str]().union(*lines.values())
         by_file = defaultdict[str, list[str]](list)
         for test in self.seconds:
             by_file[test.partition("::")[0]].append(test)
@@ -249,27 +144,15 @@ def try_mutant(mutant: Mutant, tests: Tests, out: Path) -> dict[str, Any]:
     """Whether a test sees the mutant, and which."""
     began, path, log = time.monotonic(), tests.copy / mutant.file, out / "mutant.log"
     chosen, source = tests.choose(mutant), path.read_bytes()
-    limit = 30 + 4 * sum(tests.seconds[test] for test in chosen)
+    limit = 30 + round(4 * sum(tests.seconds[test] for test in chosen))
     log.write_text("")
     path.write_bytes(source[: mutant.start] + mutant.after.encode() + source[mutant.end :])
     code = run_forked(tests.copy, log, partial(run_pytest, *chosen), limit) if chosen else 0
     path.write_bytes(source)
-    result = "timeout" if code is None else "killed" if code else "survived"
+    result = "timeout" if code < 0 else "killed" if code else "survived"
     failed = [line.split(" - ")[0] for line in log.read_text().splitlines() if line.startswith(("FAILED", "ERROR"))]
     about = {"key": mutant.key, "room": mutant.file.split("/")[2], "result": result, "by": failed[:1]}
     return about | {"code": code, "tests": len(chosen), "seconds": round(time.monotonic() - began, 1)}
-
-
-def draw(rooms: list[str], copy: Path, count: int, seed: int) -> list[Mutant]:
-    """So many different mutants, drawn at random, as many from each room."""
-    by_room = []
-    for room in rooms:
-        files = sorted((copy / "src/shiftprism" / room).glob("*.py"))
-        found = [mutant for file in files for mutant in list_mutants(file.read_text(), str(file.relative_to(copy)))]
-        random.Random(seed).shuffle(found)
-        by_room.append(found)
-        print(f"{room}: {len(found)} places for a mistake")
-    return [mutant for each in zip_longest(*by_room) for mutant in each if mutant is not None][:count]
 
 
 def main() -> None:
@@ -281,11 +164,11 @@ def main() -> None:
     parser.add_argument("--rooms", default=",".join(ROOMS))
     parser.add_argument("--survivors", action="store_true", help="try the surviving mutants again")
     options = parser.parse_args()
-    os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "src"}
     sys.dont_write_bytecode = True  # a stale .pyc would hide a mutant
     for name in ("matplotlib.pyplot", "pytest", "scipy.stats", "sklearn.datasets", "torch", "typer"):
         importlib.import_module(name)  # once, for all processes that are forked
     out, rooms = options.out.resolve(), options.rooms.split(",")
+    os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{out}/copy/src"}
     shutil.rmtree(out / "copy", ignore_errors=True)
     ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", "demo")
     shutil.copytree(Path(__file__).resolve().parent.parent, out / "copy", ignore=ignored)
