@@ -32,7 +32,7 @@ from typing import Any
 from mutants import Mutant, draw
 
 ROOMS = ("scores", "calibrators", "metrics", "heads", "rows", "claims", "benchmark")
-USERS = ("baselines", "recommend", "edits", "report_tables", "report", "cli_calibrate")
+USERS = ("baselines", "recommend", "edits", "devices", "report_tables", "report", "cli_calibrate")
 """Test files of other rooms that look closely at what these rooms compute."""
 SECONDS = 60.0
 """Tests are tried until they computed so long together when they were recorded."""
