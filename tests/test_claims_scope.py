@@ -167,6 +167,21 @@ def test_margins_are_those_that_the_page_of_results_states() -> None:
     assert {claim.name: claim.margin for claim in CLAIMS if claim.margin} == MARGINS
 
 
+def test_which_claims_are_about_a_mean() -> None:
+    """Of the others each effect must hold, or, for what calibration keeps, be 0."""
+    about_sets = {"h-sees-concept", "beats-vanilla-msp", "beats-vanilla-energy", "beta-helps-far", "pixel-histograms"}
+    about_corruptions = {
+        "g-sees-covariate",
+        "vanilla-prefers-concept-corrupted",
+        "beta-raises-g",
+        "beta-alone-raises-g",
+    }
+    growth = {"grows-with-corruption", "grows-with-concept", "noise-lowers-norm"}
+    means = {claim.name for claim in CLAIMS if claim.rule == "mean"}
+    assert means == about_sets | about_corruptions | growth
+    assert {claim.name[:17] for claim in CLAIMS if claim.rule == "zero"} == {"calibration-keeps"}
+
+
 def blurred(values: list[float]) -> Finding:
     """U of α-β on motion blur beside β alone, five seeds each: the seeds of α-β have these values, those of β .8."""
     rows = [
