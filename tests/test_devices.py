@@ -1,5 +1,6 @@
 """Devices: which one is chosen, that work stays on it, and that Outputs come back whole. No test here needs a GPU."""
 
+import json
 import os
 import time
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from python_device import OtherTensor, Stream, register
 from shiftprism import Classifier, _devices, adapt, predict
+from shiftprism._files import write_tensors
 from shiftprism.benchmark import Plan, _cells, _tasks, study
 from shiftprism.benchmark._tasks import run_tasks
 from shiftprism.classifier import _predict
@@ -266,12 +268,18 @@ def test_a_cell_forwards_on_its_device(tmp_path: Path, monkeypatch: pytest.Monke
         return predict(classifier, *args, **kwargs)
 
     monkeypatch.setattr(_cells, "predict", watch)
+    few = DIGITS.rows(slice(200))  # a device in Python is slow
+    tensors = {
+        f"{split}_{name}": getattr(few, name).clone() for split in ("train", "test") for name in ("images", "labels")
+    }
+    write_tensors(tmp_path / "few.safetensors", tensors, {"names": json.dumps(few.names)})
     options: dict[str, Any] = {"scores": ("msp",), "calibrators": ("temperature",), "corruptions": ("contrast",)}
-    plan = Plan(suite="digits", models=("vanilla",), seeds=1, images=50, settings={"epochs": 1}, **options)
+    options |= {"data": str(tmp_path / "few.safetensors"), "hold_out": ("9",), "backbone": "digits", "images": 20}
+    plan = Plan(models=("vanilla",), seeds=1, preset="smoke", settings={"epochs": 1}, **options)
     assert study(plan, tmp_path / "there").failed == {}
     assert set(where) == {"other"}
     where.clear()
-    run_folder = tmp_path / "there/cells/digits-vanilla-0/run"
+    run_folder = tmp_path / "there/cells/few.safetensors-vanilla-0/run"
     for device, expected in (("auto", "other"), ("cpu", "cpu")):
         given = replace(plan, models=(), seeds=0, runs=(f"mine={run_folder}",), settings={})
         assert study(given, tmp_path / device, device=device).failed == {}

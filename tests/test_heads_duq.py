@@ -100,3 +100,10 @@ def test_published_constants() -> None:
 def test_impossible_settings_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"Expected `{next(iter(settings))}` to be"):
         DUQ(6, 4, **settings)  # type: ignore[arg-type]
+
+
+def test_the_kernel_narrows_with_the_square_of_sigma() -> None:
+    head = two_classes()
+    head.sigma = 0.5
+    outputs = head.outputs(torch.tensor([[3.0, 1.0]], dtype=torch.float64))
+    assert outputs.logits.tolist() == [[-4.0, -8.0]]  # mean squares 2 and 4, by 2 · 0.25

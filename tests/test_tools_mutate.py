@@ -1,0 +1,68 @@
+"""The mistakes that tools/mutate.py plants: real ones, each alone, and none in what only a reader sees."""
+
+import ast
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SOURCE = '''
+@dataclass(frozen=True)
+class Line:
+    """Not 3 of 4."""
+    def __repr__(self):
+        return 1 + 2
+    def total(self, β: Literal[3] = 0) -> Literal[4]:
+        if not self.parts or β < 1:
+            raise ValueError(3 + 4)
+        got = f"{1 + 1}" if β else "2"
+        self.check(axis=1)
+        return -min(self.parts[1:]) * (2.5 if β else 1)
+'''
+
+
+@pytest.fixture(scope="module")
+def mutants() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("mutants", Path(__file__).parents[1] / "tools/mutants.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_each_mistake_is_one_replacement_and_texts_are_left_alone(mutants: ModuleType) -> None:
+    found = list(mutants.list_mutants(SOURCE, "line.py"))
+    assert [(one.kind, one.before, one.after) for one in found] == [
+        ("constant", "0", "1"),
+        ("and or", "not self.parts or β < 1", "(not self.parts and β < 1)"),
+        ("sign or not", "not self.parts", "(self.parts)"),
+        ("comparison", "β < 1", "(β <= 1)"),
+        ("constant", "1", "0"),
+        ("raise deleted", "raise ValueError(3 + 4)", "pass"),
+        ("statement deleted", "self.check(axis=1)", "pass"),
+        ("keyword dropped", "self.check(axis=1)", "self.check()"),
+        ("constant", "1", "0"),
+        ("arithmetic", "-min(self.parts[1:]) * (2.5 if β else 1)", "(-min(self.parts[1:]) / (2.5 if β else 1))"),
+        ("sign or not", "-min(self.parts[1:])", "(min(self.parts[1:]))"),
+        ("min max", "min(self.parts[1:])", "max(self.parts[1:])"),
+        ("slice", "1:", ":"),
+        ("constant", "1", "0"),
+        ("branch", "2.5 if β else 1", "(2.5)"),
+        ("branch", "2.5 if β else 1", "(1)"),
+        ("constant", "2.5", "5.0"),
+        ("constant", "1", "0"),
+    ]
+    text = SOURCE.encode()
+    for one in found:
+        assert text[one.start : one.end].decode() == one.before
+        ast.parse(text[: one.start] + one.after.encode() + text[one.end :])
+
+
+def test_the_same_seed_draws_the_same_mutants_from_every_room(mutants: ModuleType) -> None:
+    root = Path(__file__).parents[1]
+    drawn = mutants.draw(["metrics", "rows"], root, 40, 3)
+    assert drawn == mutants.draw(["metrics", "rows"], root, 40, 3) != mutants.draw(["metrics", "rows"], root, 40, 4)
+    assert len({one.key for one in drawn}) == 40
+    assert sum("/metrics/" in one.file for one in drawn) == 20

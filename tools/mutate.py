@@ -1,0 +1,193 @@
+"""Mutation testing: small mistakes planted in the source, one at a time, and whether a test sees each.
+
+    python tools/mutate.py OUT [--mutants 224] [--seed 0] [--rooms scores,metrics] [--survivors]
+
+OUT keeps a copy of the tree (the work tree is never touched), the lines that each test runs, and mutants.jsonl, one
+line for each mutant. The same command resumes. `--survivors` tries the surviving mutants again, with the tests of now.
+A mutant is tried with the tests that run its line, then with the other tests of those files. The snapshot of the
+published tables is no test and takes no part; nor do slow tests. POSIX only: each run is forked from a process that
+has imported the libraries.
+"""
+
+import argparse
+import hashlib
+import importlib
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from mutants import Mutant, draw
+
+ROOMS = ("scores", "calibrators", "metrics", "heads", "rows", "claims", "benchmark")
+USERS = ("baselines", "recommend", "edits", "devices", "report_tables", "report", "cli_calibrate")
+"""Test files of other rooms that look closely at what these rooms compute."""
+SECONDS = 60.0
+"""Tests are tried until they computed so long together when they were recorded."""
+
+
+def run_pytest(*arguments: str, plugin: object = None) -> int:
+    """The exit code of pytest in this process."""
+    import pytest
+
+    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:cov", *arguments], plugins=[plugin]))
+
+
+def record(copy: Path, tests: str, path: Path) -> int:
+    """Write how long each test of a file or folder computes, and which lines of the rooms it runs."""
+    from coverage import Coverage
+
+    watch = Coverage(data_file=None, config_file=False, source=[f"src/shiftprism/{room}" for room in ROOMS])
+    seconds, lines = dict[str, float](), {}
+
+    def start(item: Any) -> None:
+        watch.switch_context(item.nodeid)
+        seconds[item.nodeid] = -time.process_time()
+
+    def end(nodeid: str) -> None:
+        seconds[nodeid] = seconds.get(nodeid, -time.process_time()) + time.process_time()
+
+    watch.start()
+    code = run_pytest(tests, plugin=SimpleNamespace(pytest_runtest_setup=start, pytest_runtest_logfinish=end))
+    watch.stop()
+    for file in watch.get_data().measured_files():
+        found = watch.get_data().contexts_by_lineno(file)
+        lines[str(Path(file).relative_to(copy))] = {line: [n for n in names if n] for line, names in found.items()}
+    if code == 0:
+        path.write_text(json.dumps({"seconds": seconds, "lines": lines}))
+    return code
+
+
+def run_forked(copy: Path, log: Path, work: Callable[[], int], limit: int) -> int:
+    """The exit code of `work` in a process that imports the package from the copy; < 0 if it computes too long."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+        signal.alarm(20 * limit)  # one that sleeps computes nothing; a busy machine is slow
+        with log.open("w") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        os.chdir(copy)
+        sys.path.insert(0, str(copy / "src"))
+        code = 3
+        try:
+            code = work()
+        except Exception:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    status = os.waitpid(child, 0)[1]
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # what it started and left behind
+    return os.waitstatus_to_exitcode(status)
+
+
+class Tests:
+    """What the tests of the copy run, recorded once for each test file and version of the source."""
+
+    def __init__(self, out: Path) -> None:
+        self.copy = out / "copy"
+        self.seconds: dict[str, float] = {}
+        self.lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        source = b"".join(file.read_bytes() for file in sorted((self.copy / "src").rglob("*.py")))
+        files = [f"tests/test_{name}.py" for name in USERS]
+        for room in ROOMS:
+            mirrors = sorted(str(path.relative_to(self.copy)) for path in self.copy.glob(f"tests/test_{room}*.py"))
+            files += [f"src/shiftprism/{room}", *mirrors]
+        for tests in files:
+            own = (self.copy / tests).read_bytes() if tests.endswith(".py") else b""
+            path = out / f"{tests.replace('/', '-')}-{hashlib.sha256(source + own).hexdigest()[:8]}.json"
+            if not path.exists():
+                print(f"recording {tests}", flush=True)
+                if run_forked(self.copy, out / "record.log", partial(record, self.copy, tests, path), 3600) != 0:
+                    raise SystemExit(f"{tests} fails without a mutant: see {out}/record.log")
+            recorded = json.loads(path.read_text())
+            self.seconds |= recorded["seconds"]
+            for file, lines in recorded["lines"].items():
+                for line, names in lines.items():
+                    self.lines[file][int(line)] |= set(names)
+
+    def choose(self, mutant: Mutant) -> list[str]:
+        """Tests that run the mutant's line, quick files first; then others of those files: they share its fixtures."""
+        lines = self.lines[mutant.file]
+        # what an import runs belongs to no test
+        direct = lines[mutant.line] or set[str]().union(*lines.values())
+        by_file = defaultdict[str, list[str]](list)
+        for test in self.seconds:
+            by_file[test.partition("::")[0]].append(test)
+        chosen, spent = list[str](), 0.0
+        for own in (direct, set(self.seconds) - direct):
+            parts = [[test for test in tests if test in own] for tests in by_file.values() if direct & set(tests)]
+            parts.sort(key=lambda part: sum(self.seconds[test] for test in part))
+            for test in chain.from_iterable(parts):
+                spent += self.seconds[test]
+                if not chosen or spent < SECONDS:
+                    chosen.append(test)
+        return chosen
+
+
+def try_mutant(mutant: Mutant, tests: Tests, out: Path) -> dict[str, Any]:
+    """Whether a test sees the mutant, and which."""
+    began, path, log = time.monotonic(), tests.copy / mutant.file, out / "mutant.log"
+    chosen, source = tests.choose(mutant), path.read_bytes()
+    limit = 30 + round(4 * sum(tests.seconds[test] for test in chosen))
+    log.write_text("")
+    path.write_bytes(source[: mutant.start] + mutant.after.encode() + source[mutant.end :])
+    code = run_forked(tests.copy, log, partial(run_pytest, *chosen), limit) if chosen else 0
+    path.write_bytes(source)
+    result = "timeout" if code < 0 else "killed" if code else "survived"
+    failed = [line.split(" - ")[0] for line in log.read_text().splitlines() if line.startswith(("FAILED", "ERROR"))]
+    about = {"key": mutant.key, "room": mutant.file.split("/")[2], "result": result, "by": failed[:1]}
+    return about | {"code": code, "tests": len(chosen), "seconds": round(time.monotonic() - began, 1)}
+
+
+def main() -> None:
+    """Draw, try, and print the share that was killed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--mutants", type=int, default=224)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rooms", default=",".join(ROOMS))
+    parser.add_argument("--survivors", action="store_true", help="try the surviving mutants again")
+    options = parser.parse_args()
+    sys.dont_write_bytecode = True  # a stale .pyc would hide a mutant
+    for name in ("matplotlib.pyplot", "pytest", "scipy.stats", "sklearn.datasets", "torch", "typer"):
+        importlib.import_module(name)  # once, for all processes that are forked
+    out, rooms = options.out.resolve(), options.rooms.split(",")
+    os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{out}/copy/src"}
+    shutil.rmtree(out / "copy", ignore_errors=True)
+    ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", "demo")
+    shutil.copytree(Path(__file__).resolve().parent.parent, out / "copy", ignore=ignored)
+    mutants = draw(rooms, out / "copy", options.mutants, options.seed)
+    tests, log = Tests(out), out / "mutants.jsonl"
+    lines = log.read_text().splitlines() if log.exists() else []
+    logged = {entry["key"]: entry for entry in map(json.loads, lines)}
+    for number, mutant in enumerate(mutants, 1):
+        known = logged.get(mutant.key, {}).get("result")
+        if known is None or (options.survivors and known == "survived"):
+            entry = logged[mutant.key] = try_mutant(mutant, tests, out)
+            with log.open("a") as file:
+                file.write(json.dumps(entry) + "\n")
+            print(f"{number} {entry['result']:8} {entry['seconds']:6.1f} s  {mutant.key}", flush=True)
+    for room in (*rooms, ""):
+        own = Counter(logged[mutant.key]["result"] for mutant in mutants if f"shiftprism/{room}" in mutant.file)
+        caught = own["killed"] + own["timeout"]
+        print(f"{room or 'all':12} {caught} of {own.total()} killed ({100 * caught / max(own.total(), 1):.0f} %)")
+
+
+if __name__ == "__main__":
+    main()
