@@ -14,6 +14,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
+from calibrators_examples import make_problem
 from examples import outputs_of
 from shiftprism import metrics
 from shiftprism._files import read_metadata, write_tensors
@@ -38,16 +39,6 @@ from shiftprism.calibrators import (
 )
 from shiftprism.calibrators._calibrator import check_fit_data
 from shiftprism.outputs import Outputs
-
-
-def make_problem(samples: int = 3000, classes: int = 4, seed: int = 0, scale: float = 3.0) -> tuple[Outputs, Tensor]:
-    """Logits with labels from an affine map of them: classes differ, some are taken for others."""
-    rng = np.random.default_rng(seed)
-    fixed = np.random.default_rng(9)
-    z = scale * rng.normal(size=(samples, classes))
-    true = 0.5 * z + 0.3 * z @ fixed.normal(size=(classes, classes)) + fixed.normal(size=classes)
-    labels = (true + rng.gumbel(size=true.shape)).argmax(1)
-    return Outputs.from_logits(torch.from_numpy(z)), torch.from_numpy(labels)
 
 
 def nll(logits: Tensor, labels: Tensor) -> float:
