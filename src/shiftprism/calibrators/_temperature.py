@@ -72,15 +72,18 @@ class Optimum(NamedTuple):
         return Candidate(calibrator, self.converged, self.iterations, note, "temperature")
 
 
-def optimal_temperature(loss: ScaledLoss) -> Optimum:
+def optimal_temperature(loss: ScaledLoss, near: float | None = None) -> Optimum:
     """The T that minimises the cross entropy of logits / T; where no prediction is wrong, one that ends at a floor.
 
     Without a wrong prediction the loss falls as T does, and a network tuned so would be certain of everything. The
     search then ends 1/(N + 2) above the limit (0 but for ties): what N answers allow by the rule of succession.
+    `near` is a T to start from, where one is known.
     """
     samples = len(loss.labels)
     if samples <= 4 * _FEW or loss.no_optimum:
         return _newton(loss)
+    if near is not None:
+        return _newton(loss, start=math.log(near))
     step = samples // _FEW
     rough = _newton(ScaledLoss(loss.gaps[::step], loss.labels[::step]), tolerance=1e-3, most=20)
     best = _newton(loss, start=rough.log_temperature)
