@@ -1,6 +1,7 @@
 """When a fit is applied, and what happens where there is no optimum: perfect sets, ties, folds, the report."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,9 +10,13 @@ from torch import Tensor, nn
 
 from calibrators_examples import big, sample_labels
 from shiftprism.calibrators import CALIBRATORS, Calibrator, Temperature, Vector
-from shiftprism.calibrators._acceptance import stratified_folds
+from shiftprism.calibrators import _alpha_beta_maps as maps
+from shiftprism.calibrators import _monotone as monotone
+from shiftprism.calibrators import _penalty as penalty
+from shiftprism.calibrators._acceptance import Losses, is_better, is_clear, stratified_folds
 from shiftprism.calibrators._calibrator import UNFITTED, Candidate, FitData, Report
 from shiftprism.calibrators._scaled_loss import ScaledLoss
+from shiftprism.calibrators._softmax_regression import SoftmaxRegression
 from shiftprism.calibrators._temperature import optimal_temperature, why_keep_temperature
 from shiftprism.outputs import Outputs
 
@@ -195,3 +200,108 @@ def test_folds_spread_every_class_evenly() -> None:
     assert len(set(folds[11:14])) == 3
     assert (folds == stratified_folds(labels)).all()
     assert sorted(stratified_folds(labels[:3])) == [0, 1, 2]
+
+
+def test_a_fit_that_is_worse_on_the_fit_set_is_not_applied_whatever_the_folds_say() -> None:
+    class WrongWhenWhole(Scaled):
+        """The true factor on folds, a wrong one on all data."""
+
+        @classmethod
+        def _fit(cls, data: FitData, **_: float) -> list[Candidate]:
+            return [Candidate(cls(3.0 if len(data.labels) == 500 else 0.5), True, 1)]
+
+    outputs = big(samples=500)
+    report = WrongWhenWhole.fit(outputs, sample_labels(outputs, 0.5)).report
+    assert report.kept == "logits"
+    assert report.nll_after == report.nll_before
+
+
+def losses_of(difference: list[float]) -> tuple[Losses, Losses]:
+    """Losses whose differences are given; a mistake costs both the same."""
+    mistake = np.zeros(len(difference))
+    return Losses(np.array(difference), mistake), Losses(np.zeros(len(difference)), mistake)
+
+
+def test_a_gain_must_exceed_its_standard_errors() -> None:
+    """199 differences and the imagined one: the mean is -0.1, and the standard error near 1/14."""
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=199)
+    pair = losses_of(list((noise - noise.mean()) / noise.std() - 0.1))
+    assert is_better(*pair)
+    assert not is_better(*pair, errors=2.0)
+    assert not is_better(*pair, optimism=0.1)
+    assert not is_better(pair[1], pair[0])
+
+
+def test_the_fit_set_alone_decides_only_with_many_samples_and_few_parameters() -> None:
+    pair = losses_of([-0.04, -0.06] * 1000)
+    assert is_clear(*pair, parameters=9)
+    assert not is_clear(*pair, parameters=10)  # ten times the optimism of 10/2000 is the gain
+    assert not is_clear(*losses_of([-0.04, -0.06] * 999), parameters=1)
+
+
+@pytest.mark.parametrize(("errors", "kept"), [(1.0, "fit"), (1e3, "logits")])
+def test_a_method_may_ask_for_more_standard_errors(errors: float, kept: str) -> None:
+    class Careful(Scaled):
+        errors_to_beat = errors
+
+    outputs = big(samples=500)
+    assert Careful.fit(outputs, sample_labels(outputs, 0.5), factors=(0.5,)).report.kept == kept
+    assert {name for name, kind in CALIBRATORS.items() if kind.errors_to_beat == 2} == {"histogram", "isotonic"}
+
+
+def test_no_ridge_of_alpha_beta_is_judged_on_samples_of_its_own_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first input of the maps is the number of the sample: who saw which?"""
+    outputs = big(samples=500)
+    x = torch.cat([torch.arange(500.0, dtype=torch.float64)[:, None], outputs.raw], 1).numpy()
+    problem = maps.Problem(x, outputs.norms.numpy(), outputs.raw.numpy(), sample_labels(outputs, 0.5).numpy())
+    fitted: list[set[float]] = []
+    judged: list[set[float]] = []
+    fit, nll = maps._fit_with_ridge, maps.Maps.nll
+
+    def spy_fit(part: maps.Problem, *rest: Any, **options: Any) -> maps.Maps:
+        fitted.append(set(part.x[:, 0]))
+        return fit(part, *rest, **options)
+
+    def spy_nll(self: maps.Maps, part: maps.Problem) -> float:
+        judged.append(set(part.x[:, 0]))
+        return nll(self, part)
+
+    monkeypatch.setattr(maps, "_fit_with_ridge", spy_fit)
+    monkeypatch.setattr(maps.Maps, "nll", spy_nll)
+    maps.fit_maps(problem, None, 0)
+    search = [seen for seen in fitted if len(seen) < 500]
+    assert len(search) >= 2
+    assert all(len(seen) == 400 for seen in search)
+    assert all(len(seen) == 100 and not seen & search[0] for seen in judged)
+
+
+def test_no_ridge_of_monotone_and_no_penalty_is_judged_on_samples_of_its_own_fit() -> None:
+    """Samples are told apart by the sum of their gaps, and by their numbers."""
+    rng = np.random.default_rng(0)
+    z = 3 * rng.normal(size=(500, 4))
+    gaps, labels = z - z.max(1, keepdims=True), rng.integers(0, 4, 500)
+    seen: list[set[float]] = []
+
+    class Spy(monotone._SlopeLoss):
+        def __init__(self, gaps: Any, labels: Any) -> None:
+            seen.append(set(gaps.sum(1)))
+            super().__init__(gaps, labels)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(monotone, "_SlopeLoss", Spy)
+        monotone._search(gaps, labels, 0)
+    assert [len(part) for part in seen[:2]] == [400, 100]
+    assert not seen[0] & seen[1]
+    seen.clear()
+
+    class SpyFold(penalty._Fold):
+        def __init__(self, problem: Any, fitted: Any, held_out: Any) -> None:
+            assert not set(fitted) & set(held_out)
+            seen.append(set(held_out))
+            super().__init__(problem, fitted, held_out)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(penalty, "_Fold", SpyFold)
+        penalty.choose_penalty(SoftmaxRegression(z, labels), 1.0, True, 5, 0)
+    assert set().union(*seen) == set(range(500))

@@ -117,7 +117,11 @@ class _RidgedLoss:
         self.mean, deviation = x.mean(0), x.std(0)
         # a constant input stays 0 after centring: dividing rounding errors by their deviation would make noise of it
         self.deviation = np.where(deviation > 1e-12 * np.abs(x).max(), deviation, 1.0)
-        self.z = np.concatenate([(x - self.mean) / self.deviation, np.ones((len(x), 1))], 1)
+        z = (x - self.mean) / self.deviation
+        # The ridge keeps the maps in the span of the samples: with more inputs than samples the search is done there.
+        self.basis = np.linalg.svd(z, full_matrices=False)[2] if z.shape[1] > len(z) else np.eye(z.shape[1])
+        z = z @ self.basis.T if z.shape[1] > len(z) else z
+        self.z = np.concatenate([z, np.ones((len(x), 1))], 1)
         self.norms = np.maximum(problem.norms, SMALLEST_NORM)
         self.scale, self.ridge = scale, ridge
         self.loss = ScaledLoss(problem.raw, problem.labels)
@@ -131,14 +135,14 @@ class _RidgedLoss:
             beta = float(0.1 * np.median(self.norms))
             theta[:, -1] = min(float(constant.offset[0]), 4.0), math.log(math.expm1(min(beta, 30.0)))
         else:
-            theta[:, :-1] = earlier.weight * self.deviation
+            theta[:, :-1] = earlier.weight * self.deviation @ self.basis.T
             theta[:, -1] = earlier.offset + earlier.weight @ self.mean
         return theta.ravel()
 
     def unstandardise(self, theta: Floats) -> tuple[Floats, Floats]:
         """Weight (2, P) and offset (2,) for the inputs as they are."""
         both = theta.reshape(2, -1)
-        weight = both[:, :-1] / self.deviation
+        weight = both[:, :-1] @ self.basis / self.deviation
         return weight, both[:, -1] - weight @ self.mean
 
     def _multipliers(self, theta: Floats) -> tuple[Floats, Floats]:
