@@ -76,7 +76,8 @@ def test_never_worse_than_the_model_and_predictions_kept_where_promised(
     logits = fitted(outputs)
     assert logits.isfinite().all()
     assert fitted.report.nll_after <= fitted.report.nll_before
-    assert fitted.report.all_right == bool((outputs.predictions == labels).all())
+    alone = (outputs.logits == outputs.logits.amax(1, keepdim=True)).sum(1) == 1  # a tie at the top is not right
+    assert fitted.report.all_right == bool(((outputs.predictions == labels) & alone).all())
     assert nn.functional.cross_entropy(logits, labels).item() == pytest.approx(fitted.report.nll_after, abs=1e-5)
     if fitted.keeps_predictions:
         assert torch.equal(logits.gather(1, outputs.predictions[:, None]).squeeze(1), logits.amax(1))
@@ -125,7 +126,7 @@ def test_exports_with_a_dynamic_batch(name: str) -> None:
 @every_calibrator
 @pytest.mark.parametrize("classes", [2, 1000])
 def test_two_classes_and_a_thousand(name: str, classes: int) -> None:
-    outputs = big(samples=300 if classes == 2 else 100, classes=classes)
+    outputs = big(samples=300 if classes == 2 else 60, classes=classes)
     report = CALIBRATORS[name].fit(outputs, sample_labels(outputs, 0.5)).report
     assert report.nll_after <= report.nll_before
 

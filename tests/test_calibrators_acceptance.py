@@ -207,7 +207,7 @@ def test_a_fit_that_is_worse_on_the_fit_set_is_not_applied_whatever_the_folds_sa
         """The true factor on folds, a wrong one on all data."""
 
         @classmethod
-        def _fit(cls, data: FitData, **_: float) -> list[Candidate]:
+        def _fit(cls, data: FitData, *, factors: tuple[float, ...] = ()) -> list[Candidate]:
             return [Candidate(cls(3.0 if len(data.labels) == 500 else 0.5), True, 1)]
 
     outputs = big(samples=500)

@@ -41,6 +41,7 @@ from shiftprism.calibrators import (
 )
 from shiftprism.calibrators._alpha_beta_maps import RIDGES, Problem, _fit_with_ridge, constant_maps, fit_maps
 from shiftprism.calibrators._calibrator import check_fit_data
+from shiftprism.calibrators._paper_schedule import train_linear
 from shiftprism.outputs import Outputs
 
 
@@ -140,7 +141,7 @@ def test_the_papers_rates(
     kind: type[Matrix] | type[Dirichlet], classes: int, rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rates = []
-    train = _affine.train_linear
+    train = train_linear
 
     def spy(*arguments: Any, rate: float, **options: Any) -> Any:
         rates.append(rate)
