@@ -3,6 +3,7 @@
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
+from calibrators_examples import make_problem
 from examples import outputs_of
 from shiftprism import metrics
 from shiftprism._files import read_metadata, write_tensors
@@ -32,22 +34,15 @@ from shiftprism.calibrators import (
     Penalty,
     Temperature,
     Vector,
+    _affine,
     cross_validate,
     load,
     paper_table,
 )
+from shiftprism.calibrators._alpha_beta_maps import RIDGES, Problem, _fit_with_ridge, constant_maps, fit_maps
 from shiftprism.calibrators._calibrator import check_fit_data
+from shiftprism.calibrators._paper_schedule import train_linear
 from shiftprism.outputs import Outputs
-
-
-def make_problem(samples: int = 3000, classes: int = 4, seed: int = 0, scale: float = 3.0) -> tuple[Outputs, Tensor]:
-    """Logits with labels from an affine map of them: classes differ, some are taken for others."""
-    rng = np.random.default_rng(seed)
-    fixed = np.random.default_rng(9)
-    z = scale * rng.normal(size=(samples, classes))
-    true = 0.5 * z + 0.3 * z @ fixed.normal(size=(classes, classes)) + fixed.normal(size=classes)
-    labels = (true + rng.gumbel(size=true.shape)).argmax(1)
-    return Outputs.from_logits(torch.from_numpy(z)), torch.from_numpy(labels)
 
 
 def nll(logits: Tensor, labels: Tensor) -> float:
@@ -137,6 +132,25 @@ def test_the_papers_schedule(kind: type[Matrix] | type[Dirichlet]) -> None:
     assert "fixed schedule" in fitted.report.note
     same = kind.fit(Outputs.from_logits(0.01 * outputs.logits), torch.zeros_like(labels), method="sgd", seed=3)
     assert same.report.nll_after <= same.report.nll_before
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "rate"), [(Matrix, 10, 0.1), (Dirichlet, 10, 0.01), (Dirichlet, 11, 0.005)]
+)
+def test_the_papers_rates(
+    kind: type[Matrix] | type[Dirichlet], classes: int, rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = []
+    train = train_linear
+
+    def spy(*arguments: Any, rate: float, **options: Any) -> Any:
+        rates.append(rate)
+        return train(*arguments, rate=rate, **options)
+
+    monkeypatch.setattr(_affine, "train_linear", spy)
+    outputs, labels = make_problem(60, classes)
+    kind.fit(outputs, labels, method="sgd")
+    assert set(rates) == {rate}
 
 
 def test_isotonic_is_the_one_of_scikit_learn() -> None:
@@ -381,3 +395,29 @@ def test_alpha_beta_over_features_converges_quickly() -> None:
     report = AlphaBeta.fit(outputs, labels, inputs="features").report
     assert report.converged
     assert report.iterations < 200
+
+
+def planted_maps(samples: int, inputs: int) -> Problem:
+    """The true multiplier depends on the first input."""
+    rng = np.random.default_rng(0)
+    x, raw = rng.normal(size=(samples, inputs)), 3 * rng.normal(size=(samples, 5))
+    true = raw / (1 + np.exp(-2 * x[:, :1]))
+    return Problem(x, np.ones(samples), raw, (true + rng.gumbel(size=true.shape)).argmax(1))
+
+
+def test_the_chosen_ridge_of_a_planted_case_is_inside_the_grid() -> None:
+    found = fit_maps(planted_maps(2000, 6), None, 0)
+    assert not found.kept_temperature
+    assert RIDGES[-1] < found.ridge < RIDGES[0]
+
+
+def test_more_inputs_than_samples_give_the_maps_of_the_inputs_without_copies() -> None:
+    """60 copies of an input share its weight evenly, which costs a sixtieth: the same problem at 60 times the ridge."""
+    few = planted_maps(300, 6)
+    many = few._replace(x=np.repeat(few.x, 60, 1))
+    constant = constant_maps(few, None)
+    once = _fit_with_ridge(few, constant, 0.01, None)
+    copied = _fit_with_ridge(many, constant, 0.6, None)
+    assert copied.converged
+    np.testing.assert_allclose(copied.weight.reshape(2, 6, 60).sum(2), once.weight, atol=1e-3)
+    np.testing.assert_allclose(copied.offset, once.offset, atol=1e-3)

@@ -1,7 +1,7 @@
 """Vector, matrix and Dirichlet scaling: an affine map of the logits, held to the best temperature."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from shiftprism._checks import Floats, Integers, choice, wrong
 from shiftprism.calibrators._calibrator import UNFITTED, Calibrator, Candidate, FitData, Report
-from shiftprism.calibrators._descent import GAP, Descent, cholesky_solver, descend
+from shiftprism.calibrators._descent import FOLD_GAP, GAP, Descent, cholesky_solver, descend
 from shiftprism.calibrators._paper_schedule import NOTE, train_linear
 from shiftprism.calibrators._penalty import PAPER, Choice, Penalty, choose_penalty, identity
 from shiftprism.calibrators._scaled_loss import ScaledLoss, cache_slices
@@ -30,6 +30,18 @@ Search = Literal["odir", "shrink"]
 _PRIOR = 72.0
 """A scale or intercept of Vector costs its square / (72 N): a Gaussian of deviation 6 about the temperature. It keeps
 the intercept of a class that never occurs finite and moves the NLL of well-posed fits by about 1e-7."""
+
+
+class _Near(NamedTuple):
+    """The fit to all data, for fits to most of them: their searches start here and end at a wider gap."""
+
+    weight: Floats
+    bias: Floats
+    temperature: float
+
+    def in_units_of(self, temperature: float) -> Floats:
+        """[W T*, b] with the bias as the last column, or row after row for a vector."""
+        return np.concatenate([np.atleast_2d(self.weight.T * temperature), self.bias[None]]).T
 
 
 class _Affine(Calibrator, ABC):
@@ -76,15 +88,19 @@ class Vector(_Affine):
     _weight_dimensions: ClassVar[int] = 1
 
     @classmethod
-    def _fit(cls, data: FitData) -> list[Candidate]:
-        best, classes = optimal_temperature(data.loss), data.outputs.K
+    def _fit(cls, data: FitData, *, near: _Near | None = None) -> list[Candidate]:
+        best, classes = optimal_temperature(data.loss, near and near.temperature), data.outputs.K
         # All searches work in units of T*: the start is 1, and a prior or penalty means the same for every model.
         scaled = cls._of(np.ones(classes) / best.temperature, np.zeros(classes))
         if reason := why_keep_temperature(data.loss, max(FEWEST, classes)):
             return [best.candidate(scaled, reason)]
-        found = _vector_minimum(data.logits / best.temperature, data.labels)
-        fitted = cls._of(found.point[:classes] / best.temperature, found.point[classes:])
-        return [Candidate(fitted, found.converged, best.iterations + found.iterations), best.candidate(scaled)]
+        start = near and near.in_units_of(best.temperature).T.ravel()
+        found = _vector_minimum(data.logits / best.temperature, data.labels, start)
+        weight, bias = found.point[:classes] / best.temperature, found.point[classes:]
+        options = {"near": _Near(weight, bias, best.temperature)}
+        iterations = best.iterations + found.iterations
+        first = Candidate(cls._of(weight, bias), found.converged, iterations, fold_options=options)
+        return [first, best.candidate(scaled)]
 
     def _calibrate(self, outputs: Outputs) -> Tensor:
         z = self._check_classes(outputs)
@@ -116,6 +132,7 @@ class _Square(_Affine, ABC):
         method: Method = "lbfgs",
         folds: int = 5,
         seed: int = 0,
+        near: _Near | None = None,
     ) -> list[Candidate]:
         choice("method", method, ("lbfgs", "sgd"))
         penalty = cls._penalty if penalty is None else penalty
@@ -129,7 +146,7 @@ class _Square(_Affine, ABC):
         if method == "sgd":
             return [cls._follow_paper(z, labels, seed)]
         loss = ScaledLoss(z, labels)
-        best = optimal_temperature(loss)
+        best = optimal_temperature(loss, near and near.temperature)
         scaled = cls._of(np.eye(classes) / best.temperature, np.zeros(classes))
         if reason := why_keep_temperature(loss, max(FEWEST, classes)):
             return [best.candidate(scaled, reason)]
@@ -143,13 +160,16 @@ class _Square(_Affine, ABC):
         if chosen.penalty is None:
             best = best._replace(iterations=iterations)
             return [best.candidate(scaled, f"{penalty} was no better on {folds} folds")]
-        start = identity(classes)
+        centre = identity(classes)
+        start = near.in_units_of(best.temperature) if near else centre
         weights = chosen.penalty.weights(classes, best.temperature)
-        found = problem.minimum(start, weights, start, problem.curvature(start))
+        gap = FOLD_GAP if near else GAP
+        found = problem.minimum(centre, weights, start, problem.curvature(start), gap)
         theta = found.point.reshape(classes, classes + 1)
-        fitted = cls._of(theta[:, :classes] / best.temperature, theta[:, classes])
+        weight, bias = theta[:, :classes] / best.temperature, theta[:, classes]
         iterations += found.iterations
-        first = Candidate(fitted, found.converged, iterations, chosen.note, fold_options={"penalty": chosen.penalty})
+        options = {"penalty": chosen.penalty, "near": _Near(weight, bias, best.temperature)}
+        first = Candidate(cls._of(weight, bias), found.converged, iterations, chosen.note, fold_options=options)
         return [first, best.candidate(scaled)]
 
     @classmethod
@@ -222,8 +242,8 @@ class Dirichlet(_Square):
         return 0.01 if classes <= 10 else 0.005
 
 
-def _vector_minimum(z: Floats, labels: Integers) -> Descent:
-    """Scales and intercepts (2K,) of logits in units of T*: the least NLL + prior."""
+def _vector_minimum(z: Floats, labels: Integers, near: Floats | None) -> Descent:
+    """Scales and intercepts (2K,) of logits in units of T*: the least NLL + prior, from T* or from a point near it."""
     samples, classes = z.shape
     rows = np.arange(samples)
     centre = np.concatenate([np.ones(classes), np.zeros(classes)])
@@ -246,12 +266,12 @@ def _vector_minimum(z: Floats, labels: Integers) -> Descent:
         away = point - centre
         return loss / samples + weight * float(away @ away), slopes.ravel() / samples + 2 * weight * away
 
-    found = Descent(centre, np.inf, False, 0)
+    found = Descent(centre if near is None else near, np.inf, False, 0)
+    gap = FOLD_GAP if near is not None else GAP if classes <= DENSE else FLOAT32_GAP
     for _ in range(20):  # the Hessian is cheap here, so it is computed again every six steps
         objective(found.point)
         p[rows, labels] += 1
         hessian = diagonal_hessian(p, fast) + 2 * weight * np.eye(2 * classes)
-        gap = GAP if classes <= DENSE else FLOAT32_GAP
         part = descend(objective, found.point, cholesky_solver(hessian), gap, most=6)
         found = part._replace(iterations=found.iterations + part.iterations)
         if found.converged:

@@ -13,9 +13,11 @@ from shiftprism.calibrators._scaled_loss import ScaledLoss
 from shiftprism.calibrators._temperature import optimal_temperature, why_keep_temperature
 from shiftprism.heads import SMALLEST_ALPHA, SMALLEST_NORM
 
-_RIDGES = (1e-1, 1e-2, 1e-3)
+RIDGES = tuple(10.0**exponent for exponent in range(2, -7, -1))
 """Weights of half the squared length of the two linear maps on standardised inputs, beside the mean NLL, the strongest
-first; the one of the least NLL on a held-out fifth is taken."""
+first; the one of the least NLL on a held-out fifth is taken. At 100 the maps are constant in effect, at 1e-6 free."""
+_PATIENCE = 2
+"""How many ridges in a row may be no better than the best before the search ends."""
 OFF = -40.0
 """softplus of this is 4e-18: β is switched off."""
 _CURVATURE_ROWS = 4000
@@ -65,13 +67,17 @@ def fit_maps(problem: Problem, scale: float | None, seed: int) -> Maps:
     rest[order[::5]] = False
     part = problem.rows(rest)
     best = start = constant_maps(part, scale)
-    least, iterations = best.nll(held_out), 0
+    least, iterations, worse = best.nll(held_out), 0, 0
     path = None
-    for ridge in _RIDGES:
+    for ridge in RIDGES:
         path = _fit_with_ridge(part, start, ridge, path, gap=1e-6)
         iterations += path.iterations
         loss = path.nll(held_out)
-        best, least = (path, loss) if loss < least else (best, least)
+        best, least, worse = (path, loss, 0) if loss < least else (best, least, worse + 1)
+        if (
+            worse == _PATIENCE and best is not start
+        ):  # strong ridges leave nearly the start: weaker ones may yet beat it
+            break
     if best is start:
         return constant._replace(iterations=iterations, kept_temperature="α-β was no better on held-out data")
     final = _fit_with_ridge(problem, constant, best.ridge, best)
@@ -111,7 +117,11 @@ class _RidgedLoss:
         self.mean, deviation = x.mean(0), x.std(0)
         # a constant input stays 0 after centring: dividing rounding errors by their deviation would make noise of it
         self.deviation = np.where(deviation > 1e-12 * np.abs(x).max(), deviation, 1.0)
-        self.z = np.concatenate([(x - self.mean) / self.deviation, np.ones((len(x), 1))], 1)
+        z = (x - self.mean) / self.deviation
+        # The ridge keeps the maps in the span of the samples: with more inputs than samples the search is done there.
+        self.basis = np.linalg.svd(z, full_matrices=False)[2] if z.shape[1] > len(z) else np.eye(z.shape[1])
+        z = z @ self.basis.T if z.shape[1] > len(z) else z
+        self.z = np.concatenate([z, np.ones((len(x), 1))], 1)
         self.norms = np.maximum(problem.norms, SMALLEST_NORM)
         self.scale, self.ridge = scale, ridge
         self.loss = ScaledLoss(problem.raw, problem.labels)
@@ -125,14 +135,14 @@ class _RidgedLoss:
             beta = float(0.1 * np.median(self.norms))
             theta[:, -1] = min(float(constant.offset[0]), 4.0), math.log(math.expm1(min(beta, 30.0)))
         else:
-            theta[:, :-1] = earlier.weight * self.deviation
+            theta[:, :-1] = earlier.weight * self.deviation @ self.basis.T
             theta[:, -1] = earlier.offset + earlier.weight @ self.mean
         return theta.ravel()
 
     def unstandardise(self, theta: Floats) -> tuple[Floats, Floats]:
         """Weight (2, P) and offset (2,) for the inputs as they are."""
         both = theta.reshape(2, -1)
-        weight = both[:, :-1] / self.deviation
+        weight = both[:, :-1] @ self.basis / self.deviation
         return weight, both[:, -1] - weight @ self.mean
 
     def _multipliers(self, theta: Floats) -> tuple[Floats, Floats]:

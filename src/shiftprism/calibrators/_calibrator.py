@@ -91,6 +91,8 @@ class Calibrator(nn.Module, ABC):
     (`Matrix`), or where rounding may move a sample to the next bin (`Histogram`)."""
     needs_norms: ClassVar[bool] = False
     """Whether it reads |f|, so that bare logits or probabilities are refused."""
+    errors_to_beat: ClassVar[float] = 1.0
+    """How many standard errors of the held-out difference a gain must exceed."""
     settings: ClassVar[tuple[str, ...]] = ()
     """Names of constructor arguments that are words, not tensors; they are attributes as well."""
     unchanged: Tensor
@@ -218,8 +220,8 @@ class Accepted(NamedTuple):
 def _accept(data: FitData, candidates: list[Candidate], fit: Callable[[FitData], list[Candidate]]) -> Accepted:
     """Go from the model's own logits to the preferred candidate; each must beat the simpler one that stands so far.
 
-    It must not be worse on the fit set, and better by more than a standard error on held-out folds. The folds are
-    fitted only once they are needed: many samples and a large gain are clear without them.
+    It must not be worse on the fit set, and better by more than a standard error on held-out folds (two for some:
+    `errors_to_beat`). The folds are fitted only once they are needed: many samples and a large gain are clear without.
     """
     labels, second = torch.from_numpy(data.labels), second_choices(data.outputs.logits)
     own = sample_losses(data.outputs.logits, labels, second)
@@ -234,7 +236,7 @@ def _accept(data: FitData, candidates: list[Candidate], fit: Callable[[FitData],
             folds = folds or _cross_validate(data, len(candidates), fit)
             simpler = folds[place] if place < len(candidates) else data.outputs.logits
             ours, theirs = (sample_losses(logits, labels, second) for logits in (folds[number], simpler))
-            if not is_better(ours, theirs):
+            if not is_better(ours, theirs, errors=candidate.calibrator.errors_to_beat):
                 chosen = chosen._replace(note=_explain(candidate, ours, theirs)) if chosen.kept != "fit" else chosen
                 continue
         chosen, best, place = candidate, losses, number

@@ -14,6 +14,8 @@ Solve = Callable[[Floats], Floats]
 
 GAP = 1e-9
 """A search ends where the loss is this close to its minimum, as far as the curvature seen so far can tell."""
+FOLD_GAP = 1e-7
+"""The same for fits to folds, which only decide whether a fit is applied: far below the standard error that decides."""
 _MEMORY = 20
 """How many steps L-BFGS remembers."""
 

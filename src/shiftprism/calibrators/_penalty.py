@@ -1,5 +1,6 @@
 """How strongly to hold a matrix to the temperature: penalties, and the choice of one by cross validation."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -74,31 +75,64 @@ def choose_penalty(problem: SoftmaxRegression, temperature: float, shrink: bool,
     parts = [order[number::folds] for number in range(folds)]
     paths = [_Fold(problem, np.setdiff1d(order, part), part) for part in parts]
     least = float(np.mean([fold.held_out.nll(fold.theta) for fold in paths]))  # of the temperature
-    # Strong penalties leave nearly the temperature: up to two of them may be no better before a weaker one is.
-    strength, patience = 0.0, 3
-    for candidate in _STRENGTHS:
-        loss = _advance(paths, unit.times(candidate, candidate), temperature)
-        if loss < least - _GAIN:
-            least, strength, patience = loss, candidate, 1  # from here on the first one that is worse ends the path
-            for fold in paths:
-                fold.best = fold.theta
-        else:
-            patience -= 1
-            if not patience:
-                break
-    if not strength:
+    solutions = _scout(paths[0], unit, temperature)
+
+    def evaluate(place: int) -> float:
+        """The mean held-out NLL of one strength on all folds, each from the first fold's solution."""
+        for fold in paths:
+            fold.theta = solutions[min(place, len(solutions) - 1)].theta
+        return _advance(paths, unit.times(_STRENGTHS[place], _STRENGTHS[place]), temperature)
+
+    place, loss = _descend_strengths(evaluate, min(range(len(solutions)), key=lambda place: solutions[place].loss))
+    if not loss < least - _GAIN:
         return Choice(None, sum(fold.iterations for fold in paths))
+    strength, least = _STRENGTHS[place], loss
     # The intercept may need another strength: class frequencies can differ where confusions do not.
     intercept = strength
-    for factor in (10.0, 0.1, 0.01):
-        for fold in paths:
-            fold.theta = fold.best
-        loss = _advance(paths, unit.times(strength, strength * factor), temperature)
-        if loss < least - _GAIN:
+    for factors in ((10.0,), (0.1, 0.01)):
+        for factor in factors:
+            for fold in paths:
+                fold.theta = solutions[min(place, len(solutions) - 1)].theta
+            loss = _advance(paths, unit.times(strength, strength * factor), temperature)
+            if not loss < least - _GAIN:
+                break  # further in this direction it would be worse still
             least, intercept = loss, strength * factor
     penalty = unit.times(strength, intercept)
     note = f"penalty {tuple(float(f'{weight:.3g}') for weight in penalty)} by {folds}-fold cross validation"
     return Choice(penalty, sum(fold.iterations for fold in paths), note)
+
+
+class _Solution(NamedTuple):
+    """θ at one strength, and its held-out NLL."""
+
+    theta: Floats
+    loss: float
+
+
+def _scout(fold: "_Fold", unit: Penalty, temperature: float) -> list[_Solution]:
+    """One fold's solutions from the strongest penalty on, until its held-out NLL rises: where all folds look."""
+    found: list[_Solution] = []
+    # Strong penalties leave nearly the temperature: up to two of them may be no better before a weaker one is.
+    least, patience = fold.held_out.nll(fold.theta), 3
+    for strength in _STRENGTHS:
+        loss = _advance([fold], unit.times(strength, strength), temperature)
+        found.append(_Solution(fold.theta, loss))
+        least, patience = (loss, 1) if loss < least - _GAIN else (least, patience - 1)
+        if not patience:
+            break
+    return found
+
+
+def _descend_strengths(evaluate: Callable[[int], float], place: int) -> tuple[int, float]:
+    """The strength that is no worse than the next stronger and the next weaker one, and its NLL."""
+    losses: dict[int, float] = {}
+    while True:
+        near = [each for each in (place, place - 1, place + 1) if 0 <= each < len(_STRENGTHS)]
+        losses.update({each: evaluate(each) for each in near if each not in losses})
+        best = min(near, key=lambda each: losses[each])
+        if best == place:
+            return place, losses[place]
+        place = best
 
 
 class _Fold:
@@ -106,7 +140,7 @@ class _Fold:
 
     def __init__(self, problem: SoftmaxRegression, fitted: Integers, held_out: Integers) -> None:
         self.fitted, self.held_out = problem.rows(fitted), problem.rows(held_out)
-        self.theta = self.best = identity(problem.x.shape[1] - 1)
+        self.theta = identity(problem.x.shape[1] - 1)
         self.iterations = 0
 
 

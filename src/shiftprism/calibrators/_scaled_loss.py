@@ -1,5 +1,7 @@
 """The cross entropy of logits times a positive scale: behind temperatures, α-β and the exponential map."""
 
+import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,10 +35,25 @@ class ScaledLoss:
         self._slices = cache_slices(*logits.shape)
         self._buffer = np.empty((min(len(labels), self._slices[0].stop), logits.shape[1]))
 
+    @cached_property
+    def infimum(self) -> float:
+        """What the loss falls to as the scale grows: 0 where the largest logit is always the label's alone.
+
+        A label that shares its place at the top with c − 1 classes costs ln c in the limit, one below the top costs ∞.
+        """
+        if float(self.label_gaps.min()) < 0:
+            return math.inf
+        return float(np.log(np.count_nonzero(self.gaps == 0, axis=1)).mean())
+
     @property
     def all_right(self) -> bool:
-        """Whether every label has the largest logit: sharper is then always better, and there is no optimum."""
-        return float(self.label_gaps.min()) >= 0
+        """Whether every label has the largest logit, and alone: a tie at the top is no right prediction."""
+        return self.infimum == 0
+
+    @cached_property
+    def no_optimum(self) -> bool:
+        """Whether sharper is always better: no label is below the top, and the logits are not all equal."""
+        return self.infimum < math.inf and bool(self.gaps.min() < 0)
 
     def __call__(self, m: float | Floats, moments: int = 0) -> tuple[float, Floats, Floats]:
         """The mean loss and, with `moments` 1 or 2, each sample's E_p[z] and Var_p[z] for p = softmax(m z), or nothing.

@@ -14,6 +14,8 @@ FEWEST = 50
 """With fewer samples than this a fit of many parameters cannot be judged, and the temperature is kept."""
 _LARGEST_LOG = 12.0
 """ln T stays within ± this: labels no better than chance want T = ∞, in the limit."""
+_NEAR = 1e-9
+"""Relative to it: how near the floor a search ends where there is no optimum."""
 _FEW = 1000
 """With more than four times as many samples, the search starts on an even selection of this many."""
 
@@ -70,15 +72,18 @@ class Optimum(NamedTuple):
         return Candidate(calibrator, self.converged, self.iterations, note, "temperature")
 
 
-def optimal_temperature(loss: ScaledLoss) -> Optimum:
-    """The T that minimises the cross entropy of logits / T; where every prediction is right, one that ends at a floor.
+def optimal_temperature(loss: ScaledLoss, near: float | None = None) -> Optimum:
+    """The T that minimises the cross entropy of logits / T; where no prediction is wrong, one that ends at a floor.
 
-    Without a wrong prediction the loss falls to 0 as T does, and a network tuned so would be certain of everything.
-    The search then ends where the loss is 1/(N + 2): what N right answers allow by the rule of succession.
+    Without a wrong prediction the loss falls as T does, and a network tuned so would be certain of everything. The
+    search then ends 1/(N + 2) above the limit (0 but for ties): what N answers allow by the rule of succession.
+    `near` is a T to start from, where one is known.
     """
     samples = len(loss.labels)
-    if samples <= 4 * _FEW or loss.all_right:
+    if samples <= 4 * _FEW or loss.no_optimum:
         return _newton(loss)
+    if near is not None:
+        return _newton(loss, start=math.log(near))
     step = samples // _FEW
     rough = _newton(ScaledLoss(loss.gaps[::step], loss.labels[::step]), tolerance=1e-3, most=20)
     best = _newton(loss, start=rough.log_temperature)
@@ -87,14 +92,15 @@ def optimal_temperature(loss: ScaledLoss) -> Optimum:
 
 def _newton(loss: ScaledLoss, start: float = 0.0, tolerance: float = 1e-7, most: int = 100) -> Optimum:
     """Newton's method on τ = ln T, so that T is positive; a step is halved until the loss falls."""
-    floor = 1 / (len(loss.labels) + 2) if loss.all_right else -math.inf
-    right = "every prediction was right: no sharper than that many right answers allow" if loss.all_right else ""
+    floor = loss.infimum + 1 / (len(loss.labels) + 2) if loss.no_optimum else -math.inf
+    note = f"{_nothing_wrong(loss)}: no sharper than that many answers allow" if loss.no_optimum else ""
     tau, (value, slope, curvature) = start, _derivatives(loss, start)
     for iteration in range(most):
-        if abs(slope) <= tolerance or value <= floor:
-            return Optimum(tau, True, iteration, right)
+        # The search comes to the floor from above and ends a rounding short of it.
+        if abs(slope) <= tolerance or value <= floor * (1 + _NEAR):
+            return Optimum(tau, True, iteration, note)
         # towards a floor Newton's method solves loss = floor; elsewhere slope = 0
-        step = (floor - value) / slope if loss.all_right else -slope / curvature
+        step = (floor - value) / slope if loss.no_optimum else -slope / curvature
         step = math.copysign(min(abs(step), 2.0), step)
         while (ahead := _derivatives(loss, _clip(tau + step)))[0] > value:
             step /= 2
@@ -121,6 +127,10 @@ def _derivatives(loss: ScaledLoss, tau: float) -> tuple[float, float, float]:
 
 def why_keep_temperature(loss: ScaledLoss, fewest: int = FEWEST) -> str:
     """Why these data cannot support more than a temperature; empty where they can."""
-    if loss.all_right:
-        return "every prediction was right"
+    if loss.no_optimum:
+        return _nothing_wrong(loss)
     return f"fewer than {fewest} samples" if len(loss.labels) < fewest else ""
+
+
+def _nothing_wrong(loss: ScaledLoss) -> str:
+    return "every prediction was right" if loss.all_right else "no prediction was wrong, but some were ties"
