@@ -30,7 +30,7 @@ def copy_outputs(source: Path, target: Path, most: int) -> None:
     raw = kept.norms[:, None] * kept.similarities
     if not torch.allclose(kept.raw, raw, rtol=1e-3, atol=1e-3):
         raise SystemExit(f"{source} is of a head with a bias, which a bundle does not keep")
-    kept = kept._replace(features=kept.norms[:, None], raw=raw)
+    kept = kept._replace(features=kept.norms[:, None], raw=raw, style=kept[5][:, :0])
     kept.to(torch.float16).save(target, labels[few].to(torch.uint8))
 
 
