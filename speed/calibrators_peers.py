@@ -1,12 +1,7 @@
 """Ours beside scikit-learn, netcal, probmetrics and torch-uncertainty, in one run, on one thread.
 
-The peers live in an environment of their own, made once, from the root of the repository:
+The peers live in the environment that the docstring of `peers.py` builds, which also prints the table of times:
 
-    python3 -m venv speed/.venv-peers
-    speed/.venv-peers/bin/pip install torch==2.13.0
-    speed/.venv-peers/bin/pip install numpy scipy scikit-learn netcal probmetrics numba safetensors pillow rich
-    speed/.venv-peers/bin/pip install lightning einops
-    speed/.venv-peers/bin/pip install --no-deps torch-uncertainty torchvision==0.28.0 -e .
     OMP_NUM_THREADS=1 speed/.venv-peers/bin/python speed/calibrators_peers.py
 
 Everyone gets the same float32 logits (or their softmax, where a peer asks for probabilities; in float64 for netcal,
@@ -27,6 +22,7 @@ import numpy as np
 import torch
 
 from calibrators import SIZES, draw_sample, fixed_penalty
+from import_peer import import_peer
 from shiftprism.calibrators import AlphaBeta, Dirichlet, Matrix, Temperature, Vector
 from shiftprism.metrics import ece, nll
 
@@ -38,14 +34,6 @@ def softmax(logits: Any) -> Any:
     values = np.asarray(logits, dtype=np.float64)
     values = np.exp(values - values.max(1, keepdims=True))
     return values / values.sum(1, keepdims=True)
-
-
-def uncertainty() -> Any:
-    """torch-uncertainty's post-processing; torchvision's wheel is built for another torch, and needs two schemas."""
-    library = torch.library.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return import_module("torch_uncertainty.post_processing"), library
 
 
 def on_probabilities(make: Callable[[], Any], logits: Any, labels: Any, precision: Any = np.float32) -> Fit:
@@ -90,7 +78,7 @@ def families(samples: int, classes: int) -> tuple[dict[str, dict[str, Fit]], Any
     probmetrics: Any = import_module("probmetrics.calibrators")
     ordered: Any = import_module("probmetrics.calibrators.orderpreserving")
 
-    tu, _ = uncertainty()
+    tu = import_peer("torch_uncertainty.post_processing")
     sample, test = draw_sample(samples, classes), draw_sample(samples, classes, seed=5)
     z, y, o = sample.outputs.logits.numpy(), sample.labels, sample.outputs
     shrunk, odir = fixed_penalty(samples, classes, True), fixed_penalty(samples, classes, False)

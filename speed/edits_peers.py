@@ -1,6 +1,6 @@
-"""Answers of the edits beside pytorch-ood 0.4.0, in the environment that the docstring of `scores_peers.py` builds:
+"""Answers of the edits beside pytorch-ood 0.4.0, in the environment that the docstring of `peers.py` builds:
 
-    speed/.venv-pytorch-ood/bin/python speed/edits_peers.py
+    speed/.venv-peers/bin/python speed/edits_peers.py
 
 A ResNet-20 with random weights on random images; ReAct, ASH, SCALE and DICE are
 given to the score energy, as both sides do by default. pytorch-ood's scores are higher for OOD: negated here. Images
@@ -13,19 +13,15 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-# torchvision's wheel is built for CUDA and asks for operators that a CPU install lacks; two schemas satisfy its import.
-STUB = torch.library.Library("torchvision", "DEF")
-for name in ("nms", "qnms"):
-    STUB.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+from import_peer import import_peer
+from shiftprism.classifier import Classifier, predict
+from shiftprism.edits import Dice, ReAct, ash, odin, scale
+from shiftprism.heads import Linear
+from shiftprism.metrics import auroc
+from shiftprism.outputs import Outputs
+from shiftprism.scores import energy
 
-from pytorch_ood import detector as peer  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
-
-from shiftprism.classifier import Classifier, predict  # noqa: E402
-from shiftprism.edits import Dice, ReAct, ash, odin, scale  # noqa: E402
-from shiftprism.heads import Linear  # noqa: E402
-from shiftprism.metrics import auroc  # noqa: E402
-from shiftprism.outputs import Outputs  # noqa: E402
-from shiftprism.scores import energy  # noqa: E402
+peer = import_peer("pytorch_ood.detector")
 
 STD = (0.229, 0.224, 0.225)
 Pair = tuple[Callable[[int], Tensor], Callable[[int], Tensor]]

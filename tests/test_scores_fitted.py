@@ -44,6 +44,7 @@ from shiftprism.scores import (
     max_cosine,
     p_value,
 )
+from shiftprism.scores._neighbours import largest_products
 from shiftprism.scores._subspace import principal_dimensions
 
 FITTED = sorted(name for name, entry in SCORES.items() if entry.fitted)
@@ -283,6 +284,16 @@ def test_gen_reads_the_hundred_largest_of_a_thousand_classes() -> None:
     logits = torch.linspace(0, 3, 1000, dtype=torch.float64)[torch.randperm(1000)][None]
     p = np.sort(special.softmax(logits.numpy(), axis=1), axis=1)[:, -100:]
     assert gen(Outputs.from_logits(logits)).numpy() == pytest.approx(-np.log((p**0.1 * (1 - p) ** 0.1).sum(1)))
+
+
+@pytest.mark.parametrize("bank", [255, 256, 300, 1000])
+def test_the_largest_of_long_rows_are_those_of_a_sort(bank: int) -> None:
+    """From 4 k groups of 64 on the search goes by groups; values that occur twice count twice."""
+    vectors = torch.randn(bank, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(bank)).round()
+    queries = torch.eye(3, dtype=torch.float64)
+    expected = (queries @ vectors.T).sort(descending=True).values
+    for k in (1, 2, 3):
+        assert torch.equal(largest_products(queries, vectors, k), expected[:, :k])
 
 
 def test_ranks_against_scipy() -> None:

@@ -30,7 +30,7 @@ def average(members: Sequence[Outputs]) -> Outputs:
 
 
 def predictive_entropy(members: Sequence[Outputs]) -> Tensor:
-    """H(p̄), (N,), from 0 to ln K: the whole uncertainty. Its negative is the score `entropy` of `average(members)`."""
+    """H(p̄), (N,), from 0 to ln K: the whole uncertainty. The score `entropy` of `average(members)` is its −ln."""
     return _entropy(_mean(_log_probabilities(members)))
 
 
