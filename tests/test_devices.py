@@ -21,6 +21,7 @@ from shiftprism.benchmark._tasks import run_tasks
 from shiftprism.classifier import _predict
 from shiftprism.cli import app
 from shiftprism.datasets import load
+from shiftprism.edits import predict_mirrored
 from shiftprism.heads import HEADS, SNGP
 from shiftprism.outputs import Outputs
 from shiftprism.training import PRESETS, Setup, _processes, _runs, run, train
@@ -239,12 +240,20 @@ def other_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "choose_device", choose)
 
 
-@pytest.mark.parametrize("head", ["alpha-beta", "sngp", "duq"])
-def test_training_on_a_device_gives_the_weights_of_the_cpu(head: str) -> None:
+def test_mirror_images_are_averaged_on_the_device_of_the_head() -> None:
+    here = Classifier.build("digits", "alpha-beta", DIGITS.names, channels=1)
+    there = Classifier.build("digits", "alpha-beta", DIGITS.names, channels=1).to("other")
+    ours, theirs = (predict_mirrored(classifier, DIGITS.images[:9])[0] for classifier in (here, there))
+    assert theirs.logits.device.type == "cpu"
+    torch.testing.assert_close(theirs, ours)
+
+
+@pytest.mark.parametrize(("head", "pixmix"), [("alpha-beta", 0.0), ("alpha-beta", 0.7), ("sngp", 0.0), ("duq", 0.0)])
+def test_training_on_a_device_gives_the_weights_of_the_cpu(head: str, pixmix: float) -> None:
     here = Classifier.build("digits", head, DIGITS.names, channels=1)
     there = Classifier.build("digits", head, DIGITS.names, channels=1).to("other")
     for classifier in (here, there):
-        train(classifier, DIGITS, replace(PRESETS["smoke"], epochs=1))
+        train(classifier, DIGITS, replace(PRESETS["smoke"], epochs=1, pixmix=pixmix))
     assert there.mean.device.type == "other"
     assert there.fingerprint() == here.fingerprint()
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from shiftprism.backbones import CifarResNet, load_arrays
 from shiftprism.classifier import Classifier, predict
-from shiftprism.corruptions import CORRUPTIONS
+from shiftprism.corruptions import COMMON, CORRUPTIONS, EXTRA
 from shiftprism.datasets import load
 from shiftprism.heads import Linear
 from shiftprism.metrics import auroc
@@ -48,9 +48,9 @@ def shifts(root: Path, clean: Tensor) -> Iterator[tuple[str, bool, Callable[[], 
     yield "svhn", False, lambda: load("svhn", "test", root=root).images
     yield "tiny-imagenet", False, lambda: load("tiny-imagenet", "test", root=root).images
     few, seeds = clean[:IMAGES], torch.arange(IMAGES)
-    for name, corruption in CORRUPTIONS.items():
+    for name in (*COMMON, *EXTRA):
         for severity in SEVERITIES:
-            yield f"{name}-{severity}", name in LOOKED_AT, partial(corruption, few, severity, seeds)
+            yield f"{name}-{severity}", name in LOOKED_AT, partial(CORRUPTIONS[name], few, severity, seeds)
 
 
 def predict_with_cache(classifier: Classifier, images: Callable[[], Tensor], path: Path) -> Outputs:
