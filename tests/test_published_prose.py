@@ -54,11 +54,7 @@ class Rows:
 
 
 def significant(lead: Effect) -> bool:
-    return lead.low > 0
-
-
-def insignificant(lead: Effect) -> bool:
-    return lead.value > 0 >= lead.low
+    return lead.low > 0 and lead.decides
 
 
 @pytest.fixture(scope="module")
@@ -70,33 +66,40 @@ def rows() -> dict[str, Rows]:
 
 def test_u_of_alpha_beta_gains_on_corrupted_and_far_images_and_loses_on_unseen_classes(rows: dict[str, Rows]) -> None:
     own = rows["cifar10"]
-    for score in ("msp", "energy"):
-        assert significant(own.lead(U, ("vanilla", score)))
+    assert significant(own.lead(U, ("vanilla", "energy")))
     for one in ("corrupted", "svhn"):
         assert significant(own.lead(U, ("vanilla", "energy"), [one]))
-    for better in (("ensemble", "entropy"), ("vanilla", "u")):
-        assert significant(own.lead(better, U, ["cifar100"]))
+    assert significant(own.lead(("vanilla", "u"), U, ["cifar100"]))
     for claim in ("u-best-concept", "variants-beat-vanilla-splits"):
         assert own.judgements[claim] == "contradicted"
 
 
 def test_alpha_and_beta_together_are_not_shown_to_beat_either_alone(rows: dict[str, Rows]) -> None:
-    for model in ("alpha", "beta", "gsd", "odin"):
+    for model in ("alpha", "beta", "gsd"):
         assert not significant(rows["cifar10"].lead(U, (model, "u")))
+    assert rows["cifar10"].judgements["beats-beta-motion-blur"] == "holds"
 
 
 def test_what_holds(rows: dict[str, Rows]) -> None:
-    for claim in ("beats-vanilla-energy", "u-best-far", "beta-helps-far"):
+    for claim in ("beats-vanilla-energy", "beta-helps-far"):
         assert rows["cifar10"].judgements[claim] == "holds"
+    assert rows["cifar10"].judgements["u-best-far"] == "not shown"
     found = list(rows["cifar100"].judgements.values())
-    assert (found.count("holds"), found.count("contradicted")) == (9, 0)
+    assert (found.count("holds"), found.count("contradicted")) == (9, 1)
 
 
-def test_duq_and_ddu_detect_worse_than_the_softmax_of_vanilla(rows: dict[str, Rows]) -> None:
+def test_rows_of_older_formulas_have_left(rows: dict[str, Rows]) -> None:
+    for own in rows.values():
+        assert not any(pair[1] == "msp" for pair in own.best())
+        assert not {"alpha-beta", "exponential-map", "matrix", "dirichlet"} & {pair[1] for pair in own.calibrated}
+        assert {own.judgements[f"corrupted-ece-{name}"] for name in ("temperature", "matrix")} == {"not measured"}
+
+
+def test_duq_and_ddu_are_below_the_energy_of_vanilla(rows: dict[str, Rows]) -> None:
     own = rows["cifar10"]
     for model in ("duq", "ddu"):
         best = next(pair for pair in own.best() if pair[0] == model)
-        assert significant(own.lead(("vanilla", "msp"), best))
+        assert own.lead(("vanilla", "energy"), best).value > 0
         others = [own.accuracy(other) for other in own.models - {"duq", "ddu"}]
         assert own.accuracy(model) < min(others)
 
@@ -140,20 +143,6 @@ def test_the_division_of_labour(rows: dict[str, Rows]) -> None:
         assert (rows["cifar10"].judgements[claim], rows["cifar100"].judgements[claim]) == ("holds", "not shown")
 
 
-def test_calibration(rows: dict[str, Rows]) -> None:
-    """On corrupted images α-β has the smallest ECE and NLL of all on CIFAR-100, and a larger ECE than vanilla with
-    temperature on CIFAR-10; neither difference from vanilla with temperature is significant."""
-    ours, theirs = ("alpha-beta", "alpha-beta"), ("vanilla", "temperature")
-    own = rows["cifar100"]
-    for metric in ("ece", "nll"):
-        others = [pair for pair in own.calibrated if pair != ours]
-        assert all(own.lead(pair, ours, ["corrupted"], metric).value > 0 for pair in others), metric
-    assert insignificant(own.lead(theirs, ours, ["corrupted"], "ece"))
-    own = rows["cifar10"]
-    assert not any(significant(own.lead(ours, pair, ["clean"], "ece")) for pair in own.calibrated)
-    assert insignificant(own.lead(ours, theirs, ["corrupted"], "ece"))
-
-
 def test_uncalibrated_alpha_beta_networks_are_the_more_over_confident_ones(rows: dict[str, Rows]) -> None:
     for own in rows.values():
         for shift in ("clean", "corrupted"):
@@ -170,8 +159,7 @@ def test_g_under_impulse_noise_is_below_chance_in_some_networks(rows: dict[str, 
 def test_the_distance_from_the_paper(rows: dict[str, Rows]) -> None:
     """Five to six points of accuracy; U of α-β is farther below the paper's than vanilla's energy is."""
     own = rows["cifar10"]
-    for pair in (("vanilla", "none"), ("alpha-beta", "alpha-beta"), ("gsd", "exponential-map")):
-        assert 5 <= own.below_paper(pair, "clean", "accuracy") <= 6
+    assert 5 <= own.below_paper(("vanilla", "none"), "clean", "accuracy") <= 6
     u, energy = (
         {shift: own.below_paper(pair, shift, "auroc") for shift in own.sets} for pair in (U, ("vanilla", "energy"))
     )
@@ -184,7 +172,7 @@ def test_the_distance_from_the_paper(rows: dict[str, Rows]) -> None:
 
 
 def test_seeds_and_images(rows: dict[str, Rows]) -> None:
-    """2,000 images of each corruption, all 10,000 of every other set."""
+    """2,000 images of each corruption, 10,000 of every other set."""
     own = rows["cifar10"]
     seeds = {model: own.seeds(model) for model in own.models - {"ensemble"}}
     assert seeds == dict.fromkeys(seeds, 1) | {"alpha": 3, "beta": 3, "gsd": 3, "vanilla": 5, "alpha-beta": 5}

@@ -263,3 +263,13 @@ def test_hold_out_divides_the_classes() -> None:
     for wrong, problem in (([], "at least one class"), (["a", "b", "c"], "fewer than all"), (["z"], "it has a, b, c")):
         with pytest.raises(ValueError, match=problem):
             hold_out(data, wrong)
+
+
+def test_frost_says_whether_it_is_drawn_or_photographed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SHIFTPRISM_FROST", raising=False)
+    digits = load("digits", "test")
+    frost, fog = covariate(digits, ["frost", "fog"], [1])
+    assert frost.about.endswith("; drawn frost")
+    assert "frost" not in fog.about
+    monkeypatch.setenv("SHIFTPRISM_FROST", str(tmp_path))
+    assert next(iter(covariate(digits, ["frost"], [1]))).about.endswith("; photographed frost")

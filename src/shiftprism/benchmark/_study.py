@@ -15,6 +15,7 @@ from shiftprism.benchmark._grid import Cell, list_cells
 from shiftprism.benchmark._plan import Plan
 from shiftprism.benchmark._suites import in_distribution, list_data_files, list_shifts
 from shiftprism.benchmark._tasks import TaskResult, Work, check_device, run_tasks
+from shiftprism.corruptions import frost_source
 from shiftprism.rows import Results, ResultsFolder, set_file
 
 _EPOCH = 10
@@ -129,7 +130,9 @@ def _record_plan(plan: Plan, folder: ResultsFolder, command: str) -> None:
             advice = "repeat the earlier command to resume it, or choose another folder"
             got = f"{folder.path} with {'; '.join(changed)}"
             raise wrong("out", "a new folder, or one of these settings,", got, advice)
-    folder.write_suite(plan.to_json(), command)
+    # its numbers belong to one of the two, and the command alone does not tell
+    photographed = "   # with photographed frost" if command and frost_source() == "photographed" else ""
+    folder.write_suite(plan.to_json(), command + photographed)
 
 
 def _missing_shifts(plan: Plan, folder: ResultsFolder, ladders: Ladders) -> list[tuple[Plan, str, str, int]]:

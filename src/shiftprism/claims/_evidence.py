@@ -139,8 +139,9 @@ def reduction(metric: str, shift: str, ours: Pair, theirs: Pair) -> Measure:
 
     def measure(measured: Measured) -> Evidence:
         a, b = (measured.effect(model, shift, 0, subject, metric) for model, subject in (ours, theirs))
+        absent = [" ".join(pair) for pair, effect in ((ours, a), (theirs, b)) if effect is None]
         if a is None or b is None:
-            return Evidence([], (f"{shift} {metric} of {' '.join(theirs)}",))
+            return Evidence([], (f"{shift} {metric} of {' and '.join(absent)}",))
         return Evidence([(f"{shift}: {' '.join(theirs)} − {' '.join(ours)}", b - a)])
 
     return measure

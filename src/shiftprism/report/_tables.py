@@ -27,10 +27,9 @@ MODELS = (
 )
 """The order of models in a table, that of the paper; others follow in the order of their rows."""
 BOLD = (
-    "Bold: the best mean, and the means after it, in order, up to the first that is significantly worse (5 %, paired "
-    "over seeds and images, with Holm's correction for the column). A model with one seed shows nothing of its seed "
-    "noise: it is not bold beside other models. Nothing is bold where that would be more than half of the rivals of "
-    "the best."
+    "Bold: the best mean, and those after it up to the first that is significantly worse (5 %, paired over seeds and "
+    "images, Holm's correction). A model with one seed is not bold beside other models. Nothing is bold where that "
+    "would be more than half of the rivals of the best."
 )
 BEST_AUROC = 0.55
 """Below it no score is called the best, because 50 % is chance."""

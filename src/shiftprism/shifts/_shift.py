@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from shiftprism._checks import wrong
-from shiftprism.corruptions import COMMON, CORRUPTIONS, describe_parameters, find_corruption
+from shiftprism.corruptions import COMMON, CORRUPTIONS, describe_parameters, find_corruption, frost_source
 from shiftprism.datasets import Dataset
 from shiftprism.rows import Kind
 from shiftprism.shifts._names import check_disjoint
@@ -67,7 +67,8 @@ def corrupted_shifts(
     """A shift for each corruption and severity, made by `make(name, severity)`."""
     for name in names:
         for severity in severities:
-            yield Shift(name, "covariate", severity, partial(make, name, severity), about)
+            source = f"; {frost_source()} frost" if name == "frost" and about else ""
+            yield Shift(name, "covariate", severity, partial(make, name, severity), about + source)
 
 
 def concept(unseen: Dataset, splits: Mapping[int, Sequence[str]], name: str = "concept-splits") -> Iterator[Shift]:
