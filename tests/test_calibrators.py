@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from torch import nn
@@ -162,6 +162,7 @@ def test_temperature_is_the_optimum_scipy_finds(seed: int) -> None:
     labels = sample_labels(outputs, 0.6, seed)
     fitted = Temperature.fit(outputs, labels)
     assert fitted.report.converged
+    assume(not fitted.unchanged)  # where held-out folds show no gain, the model's own logits stay
 
     def loss(tau: float) -> float:
         return float(nn.functional.cross_entropy(outputs.logits * math.exp(-tau), labels))
