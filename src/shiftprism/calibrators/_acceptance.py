@@ -12,8 +12,8 @@ from shiftprism._checks import Floats, Integers
 FOLDS = 5
 _CLEAR = 2000
 """With at least this many samples the fit set itself may decide, where the gain is far beyond the optimism."""
-_MARGIN = 10.0
-"""How many times the optimism p/n the gain must be for that."""
+_MARGIN = 3.0
+"""How many times the optimism p/n the gain must be for that: p/n is too little where no parameters give the truth."""
 
 
 class Losses(NamedTuple):
