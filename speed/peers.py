@@ -16,6 +16,7 @@ those of the clock, for a machine with other work on it. The answers are compare
 
 import argparse
 import logging
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -109,21 +110,23 @@ def end_to_end(images: int = 600, batch: int = 100) -> Iterator[Row]:
 
 
 def calibrators() -> Iterator[Row]:
-    """Ours searches the strength of its penalty, where the name of a peer's class says that it does not."""
+    """Ours also fits five folds, to accept what it found, where the gain is not clear without. No peer does."""
+    matrix = {UNCERTAINTY: "torch-uncertainty", PROBMETRICS: "probmetrics SMS"}
     names = {
         "temperature": ("shiftprism", {UNCERTAINTY: "torch-uncertainty", PROBMETRICS: "probmetrics"}),
-        "vector": ("shiftprism", {UNCERTAINTY: "torch-uncertainty", PROBMETRICS: "probmetrics SVS"}),
-        "matrix": ("shiftprism, path", {UNCERTAINTY: "torch-uncertainty", PROBMETRICS: "probmetrics SMS"}),
+        "vector (probmetrics: SVS)": ("shiftprism", {UNCERTAINTY: "torch-uncertainty", PROBMETRICS: "probmetrics SVS"}),
+        "matrix of a given strength (SMS)": ("shiftprism, given", matrix),
+        "matrix, ours with its strength searched (SMS)": ("shiftprism, path", matrix),
     }
-    notes = {"vector": " (probmetrics: SVS)", "matrix": " (ours with its strength searched; SMS)"}
     for classes in (10, 100):
         fits, _ = families(10_000, classes)
-        for kind, (ours, others) in names.items():
+        for title, (ours, others) in names.items():
+            kind = re.split(r"\W", title)[0]
             runs: dict[str, Run] = {OURS: fits[kind][ours]}
             runs |= {library: fits[kind][name] for library, name in others.items()}
             if kind == "temperature":
                 runs[SKLEARN] = fits[kind]["scikit-learn"]
-            yield f"{kind}{notes.get(kind, '')}, 10,000 × {classes}", runs
+            yield f"{title}, 10,000 × {classes}", runs
 
 
 def race(runs: dict[str, Run], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
@@ -148,7 +151,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cpu", action="store_true")
     options = parser.parse_args()
-    print(f"| | {' | '.join(LIBRARIES)} | ShiftPrism's seconds |\n|---|{'--:|' * (len(LIBRARIES) + 1)}")
+    print(f"| | {' | '.join(LIBRARIES)} |\n|---|{'--:|' * len(LIBRARIES)}")
     for part in (gaussians, neighbours, end_to_end, calibrators):
         for title, runs in part():
             if options.rows.lower() not in title.lower():
@@ -158,7 +161,7 @@ def main() -> None:
             relative = {name: seconds / fastest for name, seconds in best.items()}
             cells = ["" if name not in best else f"{relative[name]:.2g}" for name in LIBRARIES]
             cells = ["**1**" if relative.get(name) == 1 else cell for name, cell in zip(LIBRARIES, cells, strict=True)]
-            print(f"| {title} | {' | '.join(cells)} | {best[OURS]:.3f} |", flush=True)
+            print(f"| {title} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

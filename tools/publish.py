@@ -50,50 +50,15 @@ def renew(text: str, blocks: Blocks) -> str:
 
 
 def peers(text: str) -> str:
-    """The short table of the raw output in peers.md: what takes how many times as long as the fastest."""
-    head = "| | ShiftPrism | pytorch-ood 0.4.0 | torch-uncertainty 0.13.0 | probmetrics 1.3.0 |"
-    lines = [head, "|---|--:|--:|--:|--:|"]
+    """The table that speed/peers.py printed into peers.md, with the packages that pip brings in its first line."""
+    printed = text.partition("## `speed/peers.py`")[2].partition("```\n")[2].partition("```")[0].strip().split("\n")
     brought = [re.search(rf"^{re.escape(name)}.*? and (\d+) more", text, re.MULTILINE) for name in _INSTALLED]
-    counts = [found[1] if found else "" for found in brought]
-    lines.append(f"| packages that pip brings beside torch and its own | {' | '.join(counts)} |")
-    for title, label in _SCORES.items():
-        found = re.search(rf"^{re.escape(title)} +([\d.]+) s +([\d.]+) s", text, re.MULTILINE)
-        assert found is not None, title
-        lines.append(_relative(label, [float(found[1]), float(found[2]), None, None]))
-    for size in ("10000 x 10", "10000 x 100"):
-        part = text.partition(f"=== {size}\n")[2].partition("===")[0]
-        for kind, (ours, theirs, others) in _CALIBRATORS.items():
-            block = part.partition(f"\n{kind}\n" if kind != "temperature" else "temperature\n")[2]
-            times = [
-                re.search(rf"^  {re.escape(name)} +([\d.]+) ", block, re.MULTILINE) for name in (ours, theirs, others)
-            ]
-            assert times[0] is not None
-            own, second, third = (float(found[1]) if found else None for found in times)
-            label = f"{kind}{_NAMED[kind]}, {size.replace('10000', '10,000').replace('x', '×')}"
-            lines.append(_relative(label, [own, None, second, third]))
-    return "\n".join(lines) + "\n"
+    counts = [found[1] if found else "" for found in brought] + [""] * (printed[0].count("|") - 2 - len(_INSTALLED))
+    packages = f"| packages that pip brings beside torch and its own | {' | '.join(counts)} |"
+    return "\n".join([*printed[:2], packages, *printed[2:]]) + "\n"
 
 
 _INSTALLED = (".:", "pytorch-ood==0.4.0:", "torch-uncertainty[cpu]==0.13.0:", "probmetrics==1.3.0:")
-_SCORES = {
-    "Mahalanobis fit, 10k x 512, K 100": "Mahalanobis fit, 10,000 × 512, 100 classes",
-    "Mahalanobis score, 10k x 512, K 100": "Mahalanobis score, the same",
-    "GMM fit, 10k x 512, K 100": "GMM fit, the same",
-    "KNN score, bank 50k, 2k queries, k 50, D 512": "KNN score, 2,000 against 50,000",
-}
-_CALIBRATORS = {
-    "temperature": ("shiftprism", "torch-uncertainty", "probmetrics"),
-    "vector": ("shiftprism", "torch-uncertainty", "probmetrics SVS"),
-    "matrix": ("shiftprism, path", "torch-uncertainty", "probmetrics SMS"),
-}
-_NAMED = {"temperature": "", "vector": " (probmetrics: SVS)", "matrix": " (ours with its strength searched; SMS)"}
-
-
-def _relative(label: str, seconds: list[float | None]) -> str:
-    """A line of the table; the fastest is 1."""
-    best = min(one for one in seconds if one is not None)
-    cells = ["" if one is None else "**1**" if one == best else f"{one / best:.2g}" for one in seconds]
-    return f"| {label} | {' | '.join(cells)} |"
 
 
 def merge(grids: list[ResultsFolder]) -> Results:
