@@ -11,7 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from shiftprism.cli import app
-from shiftprism.corruptions import COMMON, CORRUPTIONS, EXTRA, Corruption
+from shiftprism.corruptions import COMMON, CORRUPTIONS, EXTRA, Corruption, corrupt
 from shiftprism.corruptions._random import Draws
 from shiftprism.datasets import load
 from shiftprism.shifts import suite
@@ -40,7 +40,7 @@ def test_a_folder_becomes_the_official_layout(photos: Path, tmp_path: Path) -> N
     assert done.stdout.split() == [str(to / f"{name}.npy") for name in (*COMMON, *EXTRA)]
     clean = load(str(photos), "all", size=16)
     assert np.array_equal(np.load(to / "labels.npy"), np.tile(clean.labels.numpy(), 5))
-    for name in CORRUPTIONS:
+    for name in (*COMMON, *EXTRA):
         stored = np.load(to / f"{name}.npy")
         assert (stored.shape, stored.dtype) == ((30, 16, 16, 3), np.uint8)
         made = [CORRUPTIONS[name](clean.images, severity, torch.arange(6)) for severity in range(1, 6)]
@@ -100,3 +100,17 @@ def test_wrong_words_are_answered(words: tuple[str, ...], problem: str, tmp_path
     assert done.exit_code == 1
     assert problem in str(done.exception)
     assert not (tmp_path / "c").exists()
+
+
+def test_the_parameters_are_chosen_and_said(photos: Path, tmp_path: Path) -> None:
+    words = (photos, "--split", "all", "--size", "16", "--only", "gamma", "--only", "gaussian_noise")
+    auto, strong = (run(*words, "--to", tmp_path / name, "--parameters", name) for name in ("auto", "imagenet"))
+    assert "Made with CIFAR-C's parameters, lengths times 0.5." in auto.output
+    assert "Made with ImageNet-C's parameters, lengths times 0.0714." in strong.output
+    clean = load(str(photos), "all", size=16).images
+    stored = np.load(tmp_path / "imagenet" / "gaussian_noise.npy")[:6]
+    made = corrupt(clean, "gaussian_noise", 1, parameters="imagenet")
+    assert np.array_equal(stored, made.permute(0, 2, 3, 1).numpy())
+    wrong = run(*words, "--to", tmp_path / "x", "--parameters", "big")
+    assert "Expected `parameters` to be one of auto, cifar, imagenet" in str(wrong.exception)
+    assert not (tmp_path / "x").exists()

@@ -5,6 +5,7 @@ from typer.testing import CliRunner
 
 from shiftprism.calibrators import CALIBRATORS
 from shiftprism.cli import app
+from shiftprism.corruptions import CORRUPTIONS
 from shiftprism.heads import HEADS
 from shiftprism.scores import SCORES
 
@@ -23,7 +24,9 @@ def list_lines(what: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("what", "names"), [("scores", SCORES), ("calibrators", CALIBRATORS), ("heads", HEADS)], ids=lambda v: str(v)[:11]
+    ("what", "names"),
+    [("scores", SCORES), ("calibrators", CALIBRATORS), ("heads", HEADS), ("corruptions", CORRUPTIONS)],
+    ids=lambda v: str(v)[:11],
 )
 def test_no_name_is_lost_or_cut(what: str, names: dict[str, object], columns: int) -> None:
     starts = {line.split(" ")[0] for line in list_lines(what)}

@@ -126,7 +126,7 @@ def test_near_and_far_are_rows_below_the_data(folders: Path) -> None:
     ("words", "problem"),
     [
         (("digits", "--to", "sheet.jpg"), "a .png file"),
-        (("digits", "--to", "sheet.png", "--shift", "rust"), "one of brightness, concept-splits, contrast, covariate"),
+        (("digits", "--to", "sheet.png", "--shift", "rust"), "colour_cast, concept-splits, contrast, covariate"),
         (("nothing", "--to", "sheet.png"), "there is nothing at"),
         (("digits", "--to", "sheet.png", "--shift", "near-far"), "name the data sets"),
     ],

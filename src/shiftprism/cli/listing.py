@@ -1,10 +1,10 @@
-"""`shiftprism list`: the scores, calibrators and heads by name, one line each."""
+"""`shiftprism list`: the scores, calibrators, heads and corruptions by name, one line each."""
 
 from collections.abc import Sequence
 
 import typer
 
-app = typer.Typer(help="List the scores, calibrators or heads by name.", no_args_is_help=True)
+app = typer.Typer(help="List the scores, calibrators, heads or corruptions by name.", no_args_is_help=True)
 
 
 @app.command("scores")
@@ -33,6 +33,18 @@ def list_heads() -> None:
     _print_table(describe_heads())
     typer.echo(
         "\nf features, w_k class weights, s_k = w_k·f/|f|, φ_k the angle between f and w_k, g = sigmoid(BN(a·f))."
+    )
+
+
+@app.command("corruptions")
+def list_corruptions() -> None:
+    """List the corruptions: the 15 that models are tested on, and extras, which a fit may use."""
+    from shiftprism.corruptions import describe_corruptions
+
+    _print_table(describe_corruptions())
+    typer.echo(
+        "\nSeverities have CIFAR-C's parameters up to a shorter side of 32 pixels, ImageNet-C's from 224 on, and\n"
+        "between them a power of the side."
     )
 
 

@@ -19,6 +19,20 @@ from shiftprism.corruptions._digital import (
     pixelate,
     saturate,
 )
+from shiftprism.corruptions._extras import (
+    block_truncation,
+    chromatic_shift,
+    colour_cast,
+    dithering,
+    gamma,
+    interlacing,
+    median_filter,
+    posterize,
+    ringing,
+    sharpen,
+    tone_curve,
+    vignette,
+)
 from shiftprism.corruptions._noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
 from shiftprism.corruptions._severities import PARAMETERS
 from shiftprism.corruptions._spatter import spatter
@@ -48,12 +62,39 @@ _EXTRA = (
     Corruption("spatter", 17, spatter),
     Corruption("saturate", 18, saturate),
 )
+_OWN = (
+    Corruption("gamma", 19, gamma),
+    Corruption("tone_curve", 20, tone_curve),
+    Corruption("vignette", 21, vignette),
+    Corruption("colour_cast", 22, colour_cast),
+    Corruption("chromatic_shift", 23, chromatic_shift),
+    Corruption("sharpen", 24, sharpen),
+    Corruption("ringing", 25, ringing),
+    Corruption("median_filter", 26, median_filter),
+    Corruption("posterize", 27, posterize),
+    Corruption("dithering", 28, dithering),
+    Corruption("block_truncation", 29, block_truncation),
+    Corruption("interlacing", 30, interlacing),
+)
 COMMON: tuple[str, ...] = tuple(corruption.name for corruption in _COMMON)
 """The names of the 15 corruptions of CIFAR-C, in their usual order."""
 EXTRA: tuple[str, ...] = tuple(corruption.name for corruption in _EXTRA)
 """The names of the four that the publisher keeps for validation."""
-CORRUPTIONS: dict[str, Corruption] = {corruption.name: corruption for corruption in (*_COMMON, *_EXTRA)}
-"""All 19 by name."""
+OWN_EXTRA: tuple[str, ...] = tuple(corruption.name for corruption in _OWN)
+"""The names of ours, which share no operation with the 15 either."""
+CORRUPTIONS: dict[str, Corruption] = {corruption.name: corruption for corruption in (*_COMMON, *_EXTRA, *_OWN)}
+"""All of them by name."""
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "noise": ("speckle_noise",),
+    "smoothing": ("gaussian_blur", "median_filter"),
+    "dirt": ("spatter",),
+    "colour": ("saturate", "colour_cast", "chromatic_shift"),
+    "tone": ("gamma", "tone_curve", "vignette"),
+    "edges": ("sharpen", "ringing"),
+    "levels": ("posterize", "dithering"),
+    "lines and blocks": ("block_truncation", "interlacing"),
+}
+"""All extras by what they change: leave out a whole family to see what a fit to the others does for it."""
 
 
 def find_corruption(name: str, photographs: "str | Path | None" = None, parameters: str = "auto") -> Corruption:
@@ -95,3 +136,13 @@ def corrupt(
     count = len(check_images(images))
     corruption = find_corruption(name, photographs, parameters)
     return corruption(images, severity, torch.arange(count) if seeds is None else seeds)
+
+
+def describe_corruptions() -> list[tuple[str, ...]]:
+    """A table of all corruptions, the titles first: name, kind, family of an extra, what it does."""
+    families = {name: family for family, names in FAMILIES.items() for name in names}
+    rows: list[tuple[str, ...]] = [("name", "kind", "family", "what it does")]
+    for name, corruption in CORRUPTIONS.items():
+        kind = "test" if name in COMMON else "extra"
+        rows.append((name, kind, families.get(name, ""), (corruption.effect.__doc__ or "").split("\n")[0]))
+    return rows
