@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from shiftprism import Classifier, adapt, predict
 from shiftprism.backbones import BACKBONES
-from shiftprism.style import GROUPS, PixelStatistics, attach_taps, collect_layers, find_layers
+from shiftprism.style import GROUPS, PixelStatistics, attach_taps, channel_statistics, collect_layers, find_layers
 
 FLOOR = math.log(1e-6)
 STATISTICS = PixelStatistics().double()
@@ -155,16 +155,25 @@ def test_layers_at_two_fifths_of_the_depth() -> None:
 def test_channel_statistics_by_hand() -> None:
     """48 channels in 24 groups of two: the mean of their means, then of their deviations."""
     network = nn.Sequential(nn.Conv2d(3, 48, 3), nn.ReLU(inplace=True))
-    images = torch.rand(4, 3, 12, 12)
+    images = torch.rand(4, 3, 8, 8)
     maps = network[0](images).detach()
     assert attach_taps(network) == ("0",)
     with collect_layers() as layers:
         network(images)
     pairs = maps.flatten(2).unflatten(1, (GROUPS, 2))
     expected = torch.cat([pairs.mean((2, 3)), pairs.std(3, correction=0).mean(2)], 1)
-    torch.testing.assert_close(layers["0"], expected)
+    torch.testing.assert_close(channel_statistics(layers["0"]), expected)
     network(images)  # nobody asks
     assert list(layers) == ["0"]
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(1, 1), (24, 24), (25, 13), (64, 22), (2048, 24)])
+def test_at_most_24_groups_and_the_last_may_be_smaller(channels: int, groups: int) -> None:
+    maps = torch.arange(channels, dtype=torch.float64)[None, :, None, None].expand(1, channels, 2, 2)
+    found = channel_statistics(maps)
+    size = math.ceil(channels / groups)
+    expected = [np.mean(np.arange(channels)[first : first + size]) for first in range(0, channels, size)]
+    assert found[0].tolist() == pytest.approx([*expected, *[0] * groups])
 
 
 def test_tokens_have_their_channels_last() -> None:
@@ -174,15 +183,16 @@ def test_tokens_have_their_channels_last() -> None:
     with collect_layers() as layers:
         tokens = network(images)
     pairs = tokens.unflatten(2, (GROUPS, 2))
-    torch.testing.assert_close(layers["1"][:, :GROUPS], pairs.mean((1, 3)))
-    torch.testing.assert_close(layers["1"][:, GROUPS:], pairs.std(1, correction=0).mean(2))
+    expected = torch.cat([pairs.mean((1, 3)), pairs.std(1, correction=0).mean(2)], 1)
+    torch.testing.assert_close(channel_statistics(layers["1"]), expected)
 
 
 def test_a_classifier_puts_pixels_and_layers_into_one_field() -> None:
     classifier, images = small(), torch.rand(3, 3, 32, 32)
     with torch.no_grad():
         outputs = classifier.outputs(images)
-    assert outputs.S == 314 + len(classifier.style_layers) * 2 * GROUPS == 506
+    # 32 and 40 channels in pairs: two layers of each
+    assert outputs.S == 314 + 2 * (16 + 16 + 20 + 20)
     torch.testing.assert_close(outputs.style[:, :314], PixelStatistics()(images))
     assert outputs.check() is outputs
     assert not classifier.head.outputs(outputs.features).has_style
@@ -243,7 +253,7 @@ class Own(nn.Module):
 def test_layers_of_an_adapted_model_are_found() -> None:
     adapted = adapt(Own(), torch.rand(2, 1, 8, 8))
     assert adapted.style_layers == ("model.stem.1", "model.parts", "model.idle")
-    assert predict(adapted, torch.rand(5, 1, 8, 8))[0].S == 91 + 2 * GROUPS
+    assert predict(adapted, torch.rand(5, 1, 8, 8))[0].S == 91 + 2 * 15
     double = adapt(Own().double(), torch.rand(2, 1, 8, 8))
     assert predict(double, torch.rand(5, 1, 8, 8))[0].style.dtype == torch.float64
     plain = adapt(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), torch.rand(2, 1, 8, 8))

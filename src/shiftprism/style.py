@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from shiftprism._checks import wrong
 
-__all__ = ["DEPTHS", "GROUPS", "VERSION", "PixelStatistics", "attach_taps", "collect_layers", "find_layers"]
+__all__ = ["DEPTHS", "GROUPS", "VERSION", "PixelStatistics", "attach_taps", "channel_statistics"]
+__all__ += ["collect_layers", "find_layers"]
 
 VERSION = "style-1"
 """Changes with any number below; a cache of Outputs with another version is computed again."""
@@ -25,6 +26,8 @@ GROUPS = 24
 
 _SIDE, _TILES = 32, 4
 """Of an image larger than 32 pixels, at most 4 × 4 tiles of that side are read: the cost would grow with its area."""
+_PLACES = 6
+"""Of a layer's maps at most this many rows and columns are read: more cost more, and a mean hardly changes."""
 _LEVEL = 1 / 255
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _LAGS = (1, 3)
@@ -72,7 +75,7 @@ class PixelStatistics(nn.Module):
             tiles = _cut_tiles(images.detach()).to(self.waves.dtype)
             tiles = tiles / 255 if images.dtype == torch.uint8 else tiles
             colour = tiles.shape[2] == 3
-            light = _mix(tiles, (0.299, 0.587, 0.114)) if colour else tiles.mean(2)
+            light = _lightness(tiles) if colour else tiles.mean(2)
             found = self._block_energies(tiles, light) if min(light.shape[2:]) >= 8 else {}
             found |= _moments(tiles if colour else light[:, :, None])
             if min(light.shape[2:]) >= 3:
@@ -103,7 +106,7 @@ class PixelStatistics(nn.Module):
         blocks = planes[..., : 8 * down, : 8 * across].unflatten(-1, (across, 8)).unflatten(-3, (down, 8))
         # a product, not a convolution, which on CPUs takes four times as long for so few inputs
         coefficients: Tensor = blocks.transpose(-2, -3).flatten(-2).flatten(-3, -2) @ self.waves
-        return coefficients.square()
+        return coefficients.square_()
 
 
 def _dct_waves(like: Tensor) -> Tensor:
@@ -125,6 +128,8 @@ def _cut_tiles(images: Tensor) -> Tensor:
     """(N, T, C, h, w): the image itself up to 32 pixels, otherwise tiles spread evenly, on the grid of 8 × 8 blocks."""
     height, width = images.shape[2:]
     rows, columns = _starts(height), _starts(width)
+    if len(rows) == len(columns) == 1:
+        return images[:, None, :, :_SIDE, :_SIDE]
     tiles = [images[:, :, row : row + _SIDE, column : column + _SIDE] for row in rows for column in columns]
     return torch.stack(tiles, 1)
 
@@ -135,11 +140,9 @@ def _starts(size: int) -> list[int]:
     return [8 * round(number * (blocks - most) / (count - 1)) for number in range(count)] if count > 1 else [0]
 
 
-def _mix(tiles: Tensor, weights: Sequence[float]) -> Tensor:
-    mixed = weights[0] * tiles[:, :, 0]
-    for channel, weight in enumerate(weights[1:], 1):
-        mixed = mixed + weight * tiles[:, :, channel]
-    return mixed
+def _lightness(tiles: Tensor) -> Tensor:
+    """Y = .299 R + .587 G + .114 B."""
+    return (0.299 * tiles[:, :, 0]).add_(tiles[:, :, 1], alpha=0.587).add_(tiles[:, :, 2], alpha=0.114)
 
 
 def _log(values: Tensor) -> Tensor:
@@ -154,7 +157,7 @@ def _mean_energies(energies: Tensor) -> tuple[Tensor, ...]:
 def _moments(tiles: Tensor) -> dict[str, Tensor]:
     """Mean and standard deviation of each channel."""
     means = tiles.mean((1, 3, 4))
-    spread = (tiles - means[:, None, :, None, None]).square().mean((1, 3, 4)).sqrt()
+    spread = (tiles - means[:, None, :, None, None]).square_().mean((1, 3, 4)).sqrt()
     return {"means": means, "deviations": spread}
 
 
@@ -170,29 +173,27 @@ def _halve(planes: Tensor) -> Tensor:
 def _quantiles(values: Tensor, shares: Sequence[float] = _QUANTILES) -> Tensor:
     """Order statistics along the last dimension; by sorting, which ONNX can express."""
     places = [round(share * (values.shape[-1] - 1)) for share in shares]
-    ordered = values.sort(-1).values
-    return torch.stack([ordered[..., place] for place in places], -1)
+    return values.sort(-1).values.index_select(-1, torch.tensor(places, device=values.device))
 
 
 def _laplacian(light: Tensor) -> Tensor:
-    """The 4-neighbour Laplacian L: ln of quantiles of |L| and of its deviation, and ln(1 + kurtosis)."""
-    inner = light[:, :, 1:-1, 1:-1]
-    around = light[:, :, :-2, 1:-1] + light[:, :, 2:, 1:-1] + light[:, :, 1:-1, :-2] + light[:, :, 1:-1, 2:]
-    values = around - 4 * inner
-    centred = (values - values.mean((1, 2, 3), keepdim=True)).square()
-    spread = centred.mean((1, 2, 3)).sqrt() + 1e-3
-    tails = (values.square() / spread.square()[:, None, None, None]).square().mean((1, 2, 3))
+    """The 4-neighbour Laplacian L: ln of quantiles of |L| and of its root mean square, and ln(1 + kurtosis)."""
+    values = light[:, :, :-2, 1:-1] + light[:, :, 2:, 1:-1]
+    values.add_(light[:, :, 1:-1, :-2]).add_(light[:, :, 1:-1, 2:]).sub_(light[:, :, 1:-1, 1:-1], alpha=4)
     ranked = (_quantiles(_halve(_halve(values)).abs().flatten(1), (0.1, 0.5, 0.9)) + 1e-3).log()
-    return torch.cat([ranked, spread.log()[:, None], torch.log1p(tails)[:, None]], 1)
+    squares = values.square_()
+    size = squares.mean((1, 2, 3)).sqrt() + 1e-3
+    tails = squares.square_().mean((1, 2, 3)) / size.square().square()
+    return torch.cat([ranked, size.log()[:, None], torch.log1p(tails)[:, None]], 1)
 
 
 def _tones(tiles: Tensor) -> dict[str, Tensor]:
     """Quantiles of the darkest and of the brightest channel, the saturation's mean and deviation, what is clipped."""
     dark, bright = tiles.amin(2), tiles.amax(2)
     quantiles = _quantiles(_halve(torch.stack([dark, bright], 1)).flatten(2))
-    saturation = (bright - dark) / (bright + _LEVEL)
+    saturation = (bright - dark).div_(bright + _LEVEL)
     mean = saturation.mean((1, 2, 3))
-    spread = (saturation - mean[:, None, None, None]).square().mean((1, 2, 3)).sqrt()
+    spread = (saturation - mean[:, None, None, None]).square_().mean((1, 2, 3)).sqrt()
     return {
         "darkest channel": quantiles[:, 0],
         "brightest channel": quantiles[:, 1],
@@ -210,19 +211,19 @@ def _steps(light: Tensor) -> dict[str, Tensor]:
     """Differences of neighbours: how many are 0, their sizes along four directions, and how unequal these are."""
     across, down = light[..., 1:] - light[..., :-1], light[..., 1:, :] - light[..., :-1, :]
     equal = [_share(_halve(step).abs() < _LEVEL / 4) for step in (across, down)]
-    squares = [across.square(), down.square()]
     # a picture that was enlarged pixel by pixel has columns and rows that repeat their neighbour
-    repeats = [
-        (_log(square.mean(along).amin(2)) - _log(square.mean((2, 3)))).mean(1)
-        for square, along in zip(squares, (2, 3), strict=True)
-    ]
+    profiles = [across.square_().mean(2), down.square_().mean(3)]
+    smallest = _log(torch.stack([profile.amin(2) for profile in profiles], 1))
+    means = torch.stack([profile.mean(2) for profile in profiles], 1)
+    repeats = (smallest - _log(means)).mean(2)
+    diagonals = []
     for lag in (lag for lag in _LAGS if lag < min(light.shape[2:])):
         head, tail = slice(None, -lag), slice(lag, None)
-        squares.append((light[..., tail, tail] - light[..., head, head]).square())
-        squares.append((light[..., tail, head] - light[..., head, tail]).square())
-    sizes = torch.stack([_log(square.mean((1, 2, 3))) for square in squares], 1)
+        diagonals.append((light[..., tail, tail] - light[..., head, head]).square_().mean((1, 2, 3)))
+        diagonals.append((light[..., tail, head] - light[..., head, tail]).square_().mean((1, 2, 3)))
+    sizes = _log(torch.cat([means.mean(2), torch.stack(diagonals, 1)], 1))
     return {
-        "repeats": torch.stack([*equal, *repeats], 1),
+        "repeats": torch.cat([torch.stack(equal, 1), repeats], 1),
         "steps": sizes,
         "directions": (sizes[:, 0::2] - sizes[:, 1::2]).abs(),
     }
@@ -265,10 +266,13 @@ class _Tap:
 
     def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
         collected = getattr(_THREAD, "layers", None)
-        # at once, as the next layer may write into these maps; of a layer that is used twice, the first time
+        # of a layer that is used twice, the first time
         if collected is not None and self.name not in collected and isinstance(output, Tensor) and output.ndim > 2:
-            last = isinstance(module, nn.LayerNorm | nn.RMSNorm)
-            collected[self.name] = _channel_statistics(output.detach().movedim(-1, 1) if last else output.detach())
+            maps = output.movedim(-1, 1) if isinstance(module, nn.LayerNorm | nn.RMSNorm) else output
+            steps = (slice(None, None, -(-size // _PLACES)) for size in maps.shape[2:])
+            # a copy, as the next layer may write into these maps; what is computed from it, later and in one go, which
+            # takes half the time
+            collected[self.name] = maps.detach()[(slice(None), slice(None), *steps)].clone()
 
 
 def attach_taps(backbone: nn.Module) -> tuple[str, ...]:
@@ -281,7 +285,7 @@ def attach_taps(backbone: nn.Module) -> tuple[str, ...]:
 
 @contextmanager
 def collect_layers() -> Iterator[dict[str, Tensor]]:
-    """A table that networks with taps fill while they run in this thread: (N, groups) by layer."""
+    """A table that networks with taps fill while they run in this thread: maps (N, C, …), at most 6 places each way."""
     collected: dict[str, Tensor] = {}
     before = getattr(_THREAD, "layers", None)
     _THREAD.layers = collected
@@ -291,24 +295,22 @@ def collect_layers() -> Iterator[dict[str, Tensor]]:
         _THREAD.layers = before
 
 
-def _channel_statistics(maps: Tensor) -> Tensor:
+def channel_statistics(maps: Tensor) -> Tensor:
     """Mean and standard deviation over all places, averaged in groups of neighbouring channels: (N, C, …) -> (N, 2 G).
 
-    At most 16 places are read each way: a mean hardly changes with more.
+    >>> channel_statistics(torch.rand(2, 16, 8, 8)).shape, channel_statistics(torch.rand(2, 64, 8, 8)).shape
+    (torch.Size([2, 32]), torch.Size([2, 44]))
     """
-    steps = (slice(None, None, -(-size // 16)) for size in maps.shape[2:4])
-    some = maps[(slice(None), slice(None), *steps)].flatten(2)
-    with _without_autocast(maps.device.type):
-        some = some if some.dtype.itemsize >= 4 else some.float()
-        means = some.mean(2)
-        spread = (some - means[:, :, None]).square().mean(2).sqrt()
-        return (torch.stack([means, spread], 1) @ _group_weights(means)).flatten(1)
+    maps = maps if maps.dtype.itemsize >= 4 else maps.float()
+    places = tuple(range(2, maps.ndim))  # not flattened: that would copy maps whose channels come last
+    means = maps.mean(places, keepdim=True)
+    spread = (maps - means).square_().mean(places).sqrt()
+    return _pool_channels(torch.stack([means.flatten(1), spread], 1)).flatten(1)
 
 
-def _group_weights(channels: Tensor) -> Tensor:
-    """(C, G): averages of neighbouring channels, in groups as equal as C allows; each alone where there are few."""
-    count = channels.shape[1]
-    groups = min(count, GROUPS)
-    group = torch.arange(count, device=channels.device) * groups // count
-    weights = (group[:, None] == torch.arange(groups, device=channels.device)).to(channels.dtype)
-    return weights / weights.sum(0)
+def _pool_channels(values: Tensor) -> Tensor:
+    """Means of neighbouring channels, equally many in each group but for the last: (…, C) -> (…, G), G ≤ 24."""
+    size = -(-values.shape[-1] // GROUPS)
+    whole = values.shape[-1] // size * size
+    pooled = values[..., :whole].unflatten(-1, (-1, size)).mean(-1)
+    return pooled if whole == values.shape[-1] else torch.cat([pooled, values[..., whole:].mean(-1, keepdim=True)], -1)

@@ -14,7 +14,7 @@ from shiftprism.backbones import BACKBONES
 from shiftprism.classifier._recipe import ADVICE, FORMAT, ModelFile, check_model_file
 from shiftprism.heads import HEADS, Head, Linear, settings_of
 from shiftprism.outputs import Outputs
-from shiftprism.style import PixelStatistics, attach_taps, collect_layers
+from shiftprism.style import PixelStatistics, attach_taps, channel_statistics, collect_layers
 
 
 class Classifier(nn.Module):
@@ -103,11 +103,11 @@ class Classifier(nn.Module):
         """Everything the classifier says about a batch."""
         with collect_layers() as layers:
             features = self.features(images)
-        # a layer that did not run, or that sees parts of images as a batch, is left out
         seen = [layers[name] for name in self.style_layers if name in layers]
+        # A layer that sees parts of images as a batch is left out. By .shape[0], as torch.export fixes len(…).
+        parts = [channel_statistics(maps) for maps in seen if maps.shape[0] == images.shape[0]]
         pixels = self.pixel_statistics(images)
-        # .shape[0], as torch.export takes len(…) for a constant
-        style = torch.cat([pixels, *(layer.to(pixels) for layer in seen if layer.shape[0] == images.shape[0])], 1)
+        style = torch.cat([pixels, *(part.to(pixels) for part in parts)], 1)
         return self.head.outputs(features)._replace(style=style)
 
     def forward(self, images: Tensor) -> Tensor:
