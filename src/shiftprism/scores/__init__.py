@@ -12,6 +12,7 @@ from shiftprism.scores._moments import ClassMoments, Moments, Sums
 from shiftprism.scores._neighbours import KNN, NNGuide
 from shiftprism.scores._own import find_score
 from shiftprism.scores._ranks import Fisher, GTwoSided, Prism, p_value
+from shiftprism.scores._style import MAKE_SHIFTED, Shifted, Style
 from shiftprism.scores._subspace import Residual, ViM
 from shiftprism.scores._table import SCORES, describe_scores
 from shiftprism.scores._templates import SHE, KLMatching
@@ -19,6 +20,7 @@ from shiftprism.scores._templates import SHE, KLMatching
 __all__ = [
     "FDBD",
     "KNN",
+    "MAKE_SHIFTED",
     "SCORES",
     "SHE",
     "ClassMoments",
@@ -35,6 +37,8 @@ __all__ = [
     "RelativeMahalanobis",
     "Residual",
     "Score",
+    "Shifted",
+    "Style",
     "Sums",
     "ViM",
     "describe_scores",
