@@ -12,7 +12,7 @@ from shiftprism.scores._moments import ClassMoments, Moments, Sums
 from shiftprism.scores._neighbours import KNN, NNGuide
 from shiftprism.scores._own import find_score
 from shiftprism.scores._ranks import Fisher, GTwoSided, Prism, p_value
-from shiftprism.scores._style import MAKE_SHIFTED, Shifted, Style
+from shiftprism.scores._style import MAKE_SHIFTED, Contrast, Shifted, Style
 from shiftprism.scores._subspace import Residual, ViM
 from shiftprism.scores._table import SCORES, describe_scores
 from shiftprism.scores._templates import SHE, KLMatching
@@ -24,6 +24,7 @@ __all__ = [
     "SCORES",
     "SHE",
     "ClassMoments",
+    "Contrast",
     "Entry",
     "Fisher",
     "Fitted",

@@ -49,7 +49,7 @@ SCORES: dict[str, Entry] = {
         Entry("g_two_sided", GTwoSided, "min(1, 2 min(p_g, p′_g))", (_F,), "ours"),
         Entry("fisher", Fisher, "ln p_g + ln p_h", (_F,), "Fisher 1932; ours"),
         Entry("prism", Prism, "ln p_g + ln p_h + ln p_knn", (_F,), "ours"),
-        Entry("style", Style, "−ln Σ_f exp(w_f · z + b_f)", (_S,), "ours"),
+        Entry("style", Style, "w · (z, |z|) + b", (_S,), "ours"),
     )
 }
 
