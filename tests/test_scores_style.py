@@ -11,7 +11,7 @@ from torch import Tensor
 from examples import head_of
 from shiftprism.metrics import auroc
 from shiftprism.outputs import Outputs
-from shiftprism.scores import SCORES, Style
+from shiftprism.scores import KNN, SCORES, Spectrum, Style, attribute, gen, p_value
 
 
 def photograph(samples: int = 300, seed: int = 0, move: "Tensor | float" = 0.0) -> Outputs:
@@ -104,3 +104,53 @@ def test_exports_with_a_dynamic_batch() -> None:
     shapes: Any = Outputs(*[{0: torch.export.Dim("n")}] * 6)  # type: ignore[arg-type]
     program = torch.export.export(score, (outputs.rows(slice(0, 3)),), dynamic_shapes=(shapes,))
     torch.testing.assert_close(program.module()(outputs), score(outputs))
+
+
+def test_spectrum_is_fishers_sum_of_its_parts() -> None:
+    known, held_out, new = photograph(200), photograph(100, 1), photograph(30, 2, UP)
+    copies = photograph(200, 3, UP)
+    score = Spectrum.fit(known, reference=held_out, shifted=copies, k=3)
+    parts = (gen, KNN.fit(known, k=3), Style.fit(known, copies))
+    expected = sum(p_value(part(held_out).sort().values, part(new)).log() for part in parts)
+    torch.testing.assert_close(score(new), expected)
+    assert SCORES["spectrum"].needs == ("reference", "shifted")
+    with pytest.raises(ValueError, match="Expected `reference` to be held-out ID Outputs but got None"):
+        Spectrum.fit(known, reference=None, shifted=copies)  # type: ignore[arg-type]
+
+
+def test_spectrum_sees_covariate_and_concept_shift() -> None:
+    known, held_out, new = photograph(300), photograph(200, 1), photograph(200, 4)
+    score = Spectrum.fit(known, reference=held_out, shifted=photograph(300, 3, UP))
+    unseen = photograph(200, 5)
+    unseen = unseen._replace(features=-unseen.features - 1, logits=unseen.logits * 0)
+    for shifted in (photograph(200, 6, UP), unseen):
+        assert auroc(score(new), score(shifted)) > 0.7
+
+
+def test_ranks_of_the_sum_need_data_of_their_own() -> None:
+    """What the docs claim: among the reference of its parts, fresh ID data fall below the 5 % point too often."""
+    p = torch.rand(3, 400, 60, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    # 400 draws of 20 reference values, 20 more for the sum, and 20 fresh ones, of three independent scores
+    reference, others, fresh = p.split(20, 2)
+
+    def total(values: Tensor) -> Any:
+        counts = (reference[..., None, :] <= values[..., None]).sum(-1)
+        return ((1 + counts) / 21).log().sum(0)
+
+    def rate(among: Tensor) -> float:
+        ranks = (1 + (total(among)[:, None, :] <= total(fresh)[..., None]).sum(-1)) / 21
+        return float((ranks <= 0.05).double().mean())
+
+    assert rate(others) <= 0.055
+    assert rate(reference) > 0.055
+
+
+def test_attribution_follows_style_where_it_has_evidence() -> None:
+    p_combined = torch.tensor([0.04, 0.04, 0.06, 0.05, 1.0])
+    p_covariate = torch.tensor([0.01, 0.06, 0.01, 0.05, 1.0])
+    assert attribute(p_combined, p_covariate).tolist() == [1, 2, 0, 1, 0]
+    assert attribute(p_combined, p_covariate, 0.045).tolist() == [1, 2, 0, 0, 0]
+    with pytest.raises(ValueError, match="Expected `false_alarm` to be between 0 and 1 but got 5"):
+        attribute(p_combined, p_covariate, 5)
+    with pytest.raises(ValueError, match=r"of the shape of p_combined but got shapes \(5,\) and \(2,\)"):
+        attribute(p_combined, p_covariate[:2])

@@ -7,7 +7,7 @@ from examples import head_of, outputs_of
 from shiftprism.scores import SCORES, Fitted, energy, g
 
 NAMES = """g h u msp max_logit energy entropy kl_uniform max_similarity max_cosine mahalanobis mahalanobis_logits
-relative_mahalanobis gmm knn vim residual kl_matching nnguide fdbd she gen fisher g_two_sided prism style"""
+relative_mahalanobis gmm knn vim residual kl_matching nnguide fdbd she gen fisher g_two_sided prism style spectrum"""
 
 
 def test_every_name_is_there_with_its_facts() -> None:

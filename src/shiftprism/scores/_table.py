@@ -8,6 +8,7 @@ from shiftprism.scores._logits import energy, entropy, gen, kernel, max_logit, m
 from shiftprism.scores._mixture import GaussianMixture
 from shiftprism.scores._neighbours import KNN, NNGuide
 from shiftprism.scores._ranks import Fisher, GTwoSided, Prism
+from shiftprism.scores._spectrum import Spectrum
 from shiftprism.scores._style import Style
 from shiftprism.scores._subspace import Residual, ViM
 from shiftprism.scores._templates import SHE, KLMatching
@@ -50,6 +51,7 @@ SCORES: dict[str, Entry] = {
         Entry("fisher", Fisher, "ln p_g + ln p_h", (_F,), "Fisher 1932; ours"),
         Entry("prism", Prism, "ln p_g + ln p_h + ln p_knn", (_F,), "ours"),
         Entry("style", Style, "w · (z, |z|) + b", (_S,), "ours"),
+        Entry("spectrum", Spectrum, "ln p_gen + ln p_knn + ln p_style", (_F, _L, _S), "ours"),
     )
 }
 
