@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from shiftprism._checks import Floats, Integers, wrong
@@ -82,8 +83,9 @@ class ShiftAware(Calibrator):
         simple = best.candidate(plain, "style was of no use")
         if reason := why_keep_temperature(data.loss):
             return [simple._replace(note=reason)]
-        rows = plain._terms(data.outputs).numpy()
-        point, converged, iterations = _minimum(data, rows, flat.numpy())
+        held = np.flatnonzero(_is_held(data.conditions))
+        part = FitData(data.outputs.rows(torch.from_numpy(held)), data.labels[held], data.conditions[held])
+        point, converged, iterations = _minimum(part, plain._terms(part.outputs).numpy(), flat.numpy())
         fitted = cls(**reader, slopes=torch.from_numpy(point))
         return [Candidate(fitted, converged, iterations + best.iterations, fold_options={"reader": reader}), simple]
 
@@ -109,16 +111,26 @@ def _read_numbers(outputs: Outputs, contrast: Contrast, components: Tensor) -> T
     return torch.stack([contrast.log_odds(z), torch.log1p(distance)], 1)
 
 
+def _is_held(conditions: Integers) -> NDArray[np.bool_]:
+    """(N,): every second row, on which the slopes are fitted; the contrast is fitted to the others.
+
+    Rows that a contrast was fitted to look more clearly clean or shifted than new ones do, and slopes fitted to them
+    would be too small for new ones.
+    """
+    held = np.arange(len(conditions)) % 2 == 1
+    return held if (held & (conditions == 0)).any() else np.ones(len(conditions), bool)
+
+
 def _fit_reader(outputs: Outputs, conditions: Integers) -> dict[str, Any]:
-    """What reads the two numbers from style: fitted to clean rows (condition 0) and to the shifted ones."""
-    parts = [outputs.rows(torch.from_numpy(conditions == number)) for number in np.unique(conditions)]
-    clean = parts[0]
-    contrast = Contrast.fit(clean, Outputs.concat(parts[1:]))
-    z = contrast.standardise(clean)
+    """What reads the two numbers from style: a contrast of clean rows (condition 0) with the shifted ones."""
+    held, clean = torch.from_numpy(_is_held(conditions)), torch.from_numpy(conditions == 0)
+    used = held if bool(held.all()) else ~held
+    contrast = Contrast.fit(outputs.rows(used & clean), outputs.rows(used & ~clean))
+    z = contrast.standardise(outputs.rows(used & clean))
     values, vectors = torch.linalg.eigh(z.T.cov(correction=0).reshape(z.shape[1], -1))
-    kept = values[-_COMPONENTS:] > 1e-6 * values[-1].clamp_min(1e-6)
-    components = (vectors[:, -_COMPONENTS:] / values[-_COMPONENTS:].clamp_min(1e-12).sqrt())[:, kept]
-    numbers = _read_numbers(clean, contrast, components)
+    values, vectors = values[-_COMPONENTS:], vectors[:, -_COMPONENTS:]
+    components = (vectors / values.clamp_min(1e-12).sqrt())[:, values > 1e-6 * values[-1].clamp_min(1e-6)]
+    numbers = _read_numbers(outputs.rows(held & clean), contrast, components)
     moments = torch.stack([numbers.mean(0), numbers.std(0, correction=0).clamp_min(1e-6)])
     return {**contrast._asdict(), "components": components, "moments": moments}
 
