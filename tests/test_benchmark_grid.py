@@ -437,4 +437,5 @@ def test_every_score_has_a_row(tmp_path: Path) -> None:
     rows = folder.collect().where(model="vanilla", metric="auroc").rows
     left_out = folder.cell("digits-vanilla-0").read_about()["left_out"]
     assert {row.subject for row in rows} == set(SCORES) - set(left_out)
-    assert set(left_out) == {"kernel"}
+    assert set(left_out) == {"kernel", "style", "spectrum"}
+    assert "make_shifted_copies" in left_out["style"]

@@ -219,7 +219,7 @@ def test_exponential_map_has_the_published_rate_and_recovers_its_numbers() -> No
     assert fitted.report.nll_after <= after.report.nll_after <= after.report.nll_before
 
 
-@pytest.mark.parametrize("name", sorted(CALIBRATORS))
+@pytest.mark.parametrize("name", sorted(set(CALIBRATORS) - {"shift-aware"}))
 def test_bare_arrays_are_taken_when_named(name: str) -> None:
     outputs = outputs_of(samples=200)
     labels = torch.arange(200) % 4
@@ -242,7 +242,7 @@ def test_bare_arrays_are_taken_when_named(name: str) -> None:
         fit(labels=labels)
 
 
-@pytest.mark.parametrize("name", sorted(CALIBRATORS))
+@pytest.mark.parametrize("name", sorted(set(CALIBRATORS) - {"shift-aware"}))
 def test_saved_and_loaded_whole(name: str, tmp_path: Path) -> None:
     outputs = outputs_of(samples=200)
     fitted = CALIBRATORS[name].fit(outputs, torch.arange(200) % 4)

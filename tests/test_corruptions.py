@@ -42,7 +42,7 @@ def test_the_names_are_cifar_cs_in_their_order() -> None:
     assert [corruption.stream for corruption in CORRUPTIONS.values()] == list(range(31))
     assert sorted(corruptions.__all__) == [
         *("COMMON", "CORRUPTIONS", "Corruption", "EXTRA", "FAMILIES", "OWN_EXTRA", "PARAMETERS", "check_images"),
-        *("corrupt", "describe_corruptions", "describe_parameters", "find_corruption", "write_layout"),
+        *("corrupt", "describe_corruptions", "describe_parameters", "find_corruption", "frost_source", "write_layout"),
     ]
 
 

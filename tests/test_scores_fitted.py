@@ -64,7 +64,7 @@ def draw_outputs(samples: int = 120, seed: int = 1, width: int = 6) -> Outputs:
     values = torch.randn(samples, width, dtype=torch.float64, generator=generator) @ mix
     values += 5 * torch.eye(width, dtype=torch.float64)[torch.arange(samples) % 4] + 20
     with torch.no_grad():
-        return (head() if width == 6 else Linear(width, 4).double()).outputs(values)
+        return (head() if width == 6 else Linear(width, 4).double()).outputs(values)._replace(style=values.clone())
 
 
 def known_and_new() -> tuple[Outputs, Outputs, Any, Any]:
@@ -453,7 +453,7 @@ def test_a_fit_leaves_its_data_alone_and_keeps_no_graph(name: str) -> None:
     known = draw_outputs()
     before = [field.clone() for field in known]
     grown = Outputs(*(field.clone().requires_grad_() for field in known))
-    score = SCORES[name].fit(grown, LABELS, head=head(), reference=grown)
+    score = SCORES[name].fit(grown, LABELS, head=head(), reference=grown, shifted=grown)
     assert isinstance(score, Fitted)
     assert not any(buffer.requires_grad for buffer in score.buffers())
     assert all(torch.equal(a, b) for a, b in zip(before, grown, strict=True))
@@ -470,14 +470,17 @@ def test_wrong_labels_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", FITTED)
 def test_outputs_of_another_model_are_refused(name: str) -> None:
-    score = SCORES[name].fit(draw_outputs(), LABELS, head=head(), reference=draw_outputs())
+    same = draw_outputs()
+    score = SCORES[name].fit(same, LABELS, head=head(), reference=same, shifted=same)
     assert isinstance(score, Fitted)
-    reads_features = "features" in SCORES[name].reads
+    reads_features = {"features", "style"} & set(SCORES[name].reads)
     width = 6 if reads_features else 4
     if not any(width in buffer.shape for buffer in score.buffers()):
         return  # it reads norms or similarities, which have no width of their own
     other = draw_outputs(width=8) if reads_features else Outputs.from_logits(torch.zeros(3, 7))
-    with pytest.raises(ValueError, match=r"Expected `outputs` to be of \d (features|classes|logits) but got \d"):
+    with pytest.raises(
+        ValueError, match=r"Expected `outputs` to be of \d (features|classes|logits|style statistics) but got \d"
+    ):
         score(other)
 
 

@@ -18,13 +18,14 @@ FITTED = sorted(name for name, entry in SCORES.items() if entry.fitted)
 def draw_outputs(samples: int = 120, seed: int = 1) -> Outputs:
     """What one linear head says about random features."""
     with torch.no_grad():
-        return head_of("vanilla").outputs(features_of(samples, seed=seed))
+        features = features_of(samples, seed=seed)
+        return head_of("vanilla").outputs(features)._replace(style=features.clone())
 
 
 def fit(name: str) -> Fitted:
-    score = SCORES[name].fit(
-        draw_outputs(), torch.arange(120) % 4, head=head_of("vanilla"), reference=draw_outputs(50, seed=3)
-    )
+    held_out, shifted = draw_outputs(50, seed=3), draw_outputs(50, seed=4)
+    labels = torch.arange(120) % 4
+    score = SCORES[name].fit(draw_outputs(), labels, head=head_of("vanilla"), reference=held_out, shifted=shifted)
     assert isinstance(score, Fitted)
     return score
 

@@ -7,7 +7,7 @@ from examples import head_of, outputs_of
 from shiftprism.scores import SCORES, Fitted, energy, g
 
 NAMES = """g h u msp max_logit energy entropy kl_uniform max_similarity max_cosine mahalanobis mahalanobis_logits
-relative_mahalanobis gmm knn vim residual kl_matching nnguide fdbd she gen fisher g_two_sided prism"""
+relative_mahalanobis gmm knn vim residual kl_matching nnguide fdbd she gen fisher g_two_sided prism style spectrum"""
 
 
 def test_every_name_is_there_with_its_facts() -> None:
@@ -17,7 +17,7 @@ def test_every_name_is_there_with_its_facts() -> None:
         assert entry.formula
         assert entry.paper
         assert entry.reads
-        assert set(entry.reads) <= {"features", "logits", "images", "head"}
+        assert set(entry.reads) <= {"features", "logits", "style", "images", "head"}
         assert entry.fitted == (isinstance(entry.implementation, type) and issubclass(entry.implementation, Fitted))
 
 
@@ -26,6 +26,7 @@ def test_what_a_fit_cannot_do_without() -> None:
     assert needs["mahalanobis"] == needs["gmm"] == needs["she"] == ("labels",)
     assert needs["vim"] == needs["fdbd"] == needs["residual"] == needs["max_cosine"] == ("head",)
     assert needs["prism"] == ("reference",)
+    assert needs["style"] == ("shifted",)
     assert "knn" not in needs
     assert all("head" in SCORES[name].reads for name, needed in needs.items() if "head" in needed)
 

@@ -13,6 +13,7 @@ from shiftprism.calibrators._monotone import Monotone
 from shiftprism.calibrators._penalty import PAPER, Penalty
 from shiftprism.calibrators._protocols import Fit, Line, cross_validate, paper_table
 from shiftprism.calibrators._registry import CALIBRATORS, describe_calibrators
+from shiftprism.calibrators._shift_aware import ShiftAware
 from shiftprism.calibrators._store import load
 from shiftprism.calibrators._temperature import Temperature
 from shiftprism.calibrators._top_label import Histogram, Isotonic
@@ -32,6 +33,7 @@ __all__ = [
     "Monotone",
     "Penalty",
     "Report",
+    "ShiftAware",
     "Temperature",
     "Vector",
     "as_outputs",

@@ -34,6 +34,8 @@ OLD_WEIGHTS = "calibrator.safetensors"
 Kept = Literal["fit", "temperature", "logits"]
 _SMALLEST = float(np.finfo(np.float64).tiny)
 _KEPT = {"fit": "", "temperature": "kept the temperature", "logits": "kept the model's own logits"}
+Shifted = Mapping[str, tuple[Outputs, ArrayLike]]
+"""Shifted copies of clean data with their labels, by the name of what was done to them."""
 AnyCalibrator = TypeVar("AnyCalibrator", bound="Calibrator")
 
 
@@ -81,6 +83,8 @@ class Calibrator(nn.Module, ABC):
     marks which of the following laws it obeys. The law suite in `tests/test_calibrators.py` tests what is marked.
     """
 
+    needs_shifted: ClassVar[bool] = False
+    """Whether it is fitted to clean data and shifted copies of it: `fit(outputs, labels, shifted=…)`."""
     keeps_predictions: ClassVar[bool] = False
     """Law: the predicted class keeps the largest logit (rounding may tie, never reverse)."""
     includes_temperature: ClassVar[bool] = False
@@ -123,14 +127,17 @@ class Calibrator(nn.Module, ABC):
         *,
         logits: ArrayLike | None = None,
         probabilities: ArrayLike | None = None,
+        shifted: Shifted | None = None,
         **options: Any,
     ) -> AnyCalibrator:
         """Fit to Outputs, or to bare `logits=` or `probabilities=` (N, K), with `labels` (N,).
 
+        A method that `needs_shifted` is fitted to these and to `shifted`, {name: (Outputs, labels)}, together.
         The `options` are those of the method; its class lists them. Never worse than the model's own logits on the data
         of the fit, and applied only where held-out folds of them show a gain: `_accept` says how this is decided.
         """
         data = check_fit_data(as_outputs(outputs, logits, probabilities), labels)
+        data = _add_shifted(cls, data, shifted)
         candidates = cls._fit(data, **options)
         options = {**options, **candidates[0].fold_options}
         chosen, before, after, held_out = _accept(data, candidates, lambda part: cls._fit(part, **options))
@@ -191,6 +198,8 @@ class FitData:
 
     outputs: Outputs
     labels: Integers
+    conditions: Integers | None = None
+    """(N,): 0 for clean rows, then a number for each shifted set; None where a method needs no shifted data."""
 
     @property
     def logits(self) -> Floats:
@@ -255,7 +264,8 @@ def _cross_validate(data: FitData, count: int, fit: Callable[[FitData], list[Can
         return [data.outputs.logits] * count
 
     def fit_rows(rows: Integers) -> list[Callable[[Integers], Tensor]]:
-        part = FitData(data.outputs.rows(torch.from_numpy(rows)), data.labels[rows])
+        conditions = None if data.conditions is None else data.conditions[rows]
+        part = FitData(data.outputs.rows(torch.from_numpy(rows)), data.labels[rows], conditions)
         return [partial(calibrate, each.calibrator) for each in fit(part)]
 
     def calibrate(calibrator: Calibrator, rows: Integers) -> Tensor:
@@ -282,6 +292,22 @@ def check_fit_data(outputs: Outputs, labels: ArrayLike | None) -> FitData:
         raise wrong("outputs", "non-empty", "no rows", "calibration needs labelled validation data")
     double = Outputs(*(field.detach().to("cpu", torch.float64) for field in outputs)).check()
     return FitData(double, classes("labels", labels, outputs.N, outputs.K))
+
+
+def _add_shifted(kind: type[Calibrator], data: FitData, shifted: Shifted | None) -> FitData:
+    """The data of a fit with the shifted sets after the clean rows, for a method that needs them."""
+    if not kind.needs_shifted:
+        if shifted is not None:
+            advice = "use a method that is fitted to shifted data, such as shift-aware"
+            raise wrong("shifted", f"left out for {kind.__name__}", "some", advice)
+        return data
+    if not shifted:
+        advice = "make copies of the images with shifts.make_shifted_copies and predict them with the same classifier"
+        raise wrong("shifted", "{name: (Outputs, labels)} of shifted copies", "none", advice)
+    sets = [data, *(check_fit_data(as_outputs(outputs), labels) for outputs, labels in shifted.values())]
+    outputs = Outputs.concat([part.outputs for part in sets])
+    labels = np.concatenate([part.labels for part in sets])
+    return FitData(outputs, labels, np.repeat(np.arange(len(sets)), [len(part.labels) for part in sets]))
 
 
 def as_outputs(

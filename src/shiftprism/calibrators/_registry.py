@@ -5,6 +5,7 @@ from shiftprism.calibrators._alpha_beta import AlphaBeta
 from shiftprism.calibrators._calibrator import Calibrator
 from shiftprism.calibrators._exponential_map import ExponentialMap
 from shiftprism.calibrators._monotone import Monotone
+from shiftprism.calibrators._shift_aware import ShiftAware
 from shiftprism.calibrators._temperature import Temperature
 from shiftprism.calibrators._top_label import Histogram, Isotonic
 
@@ -18,6 +19,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "monotone": Monotone,
     "isotonic": Isotonic,
     "histogram": Histogram,
+    "shift-aware": ShiftAware,
 }
 
 
@@ -26,6 +28,8 @@ def describe_calibrators() -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("name", "calibrated logits", "class", "keeps predictions", "fits bare logits")]
     for name, kind in CALIBRATORS.items():
         summary = (kind.__doc__ or "").partition("\n")[0].strip().rstrip(".")
-        keeps, bare = ("yes" if flag else "no" for flag in (kind.keeps_predictions, not kind.needs_norms))
+        keeps, bare = (
+            "yes" if flag else "no" for flag in (kind.keeps_predictions, not (kind.needs_norms or kind.needs_shifted))
+        )
         rows.append((name, summary, kind.__name__, keeps, bare))
     return rows

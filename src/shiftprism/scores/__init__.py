@@ -1,5 +1,6 @@
 """Outputs in, one number for each input out, (N,): *higher means more in-distribution*, for every score."""
 
+from shiftprism.scores._attribution import KINDS, attribute, which_way
 from shiftprism.scores._boundaries import FDBD, max_cosine
 from shiftprism.scores._entry import Entry, Score
 from shiftprism.scores._fitted import Fitted
@@ -12,16 +13,21 @@ from shiftprism.scores._moments import ClassMoments, Moments, Sums
 from shiftprism.scores._neighbours import KNN, NNGuide
 from shiftprism.scores._own import find_score
 from shiftprism.scores._ranks import Fisher, GTwoSided, Prism, p_value
+from shiftprism.scores._spectrum import Spectrum
+from shiftprism.scores._style import MAKE_SHIFTED, Contrast, Shifted, Style
 from shiftprism.scores._subspace import Residual, ViM
 from shiftprism.scores._table import SCORES, describe_scores
 from shiftprism.scores._templates import SHE, KLMatching
 
 __all__ = [
     "FDBD",
+    "KINDS",
     "KNN",
+    "MAKE_SHIFTED",
     "SCORES",
     "SHE",
     "ClassMoments",
+    "Contrast",
     "Entry",
     "Fisher",
     "Fitted",
@@ -35,8 +41,12 @@ __all__ = [
     "RelativeMahalanobis",
     "Residual",
     "Score",
+    "Shifted",
+    "Spectrum",
+    "Style",
     "Sums",
     "ViM",
+    "attribute",
     "describe_scores",
     "energy",
     "entropy",
@@ -53,4 +63,5 @@ __all__ = [
     "msp",
     "p_value",
     "u",
+    "which_way",
 ]

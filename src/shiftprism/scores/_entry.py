@@ -12,6 +12,7 @@ from torch import Tensor
 from shiftprism._checks import wrong
 from shiftprism.outputs import Outputs
 from shiftprism.scores._fitted import Fitted, Setting
+from shiftprism.scores._style import MAKE_SHIFTED, Shifted
 
 Score = Callable[[Outputs], Tensor]
 
@@ -25,7 +26,7 @@ class Entry:
     """The function, or the class whose `fit` makes the score."""
     formula: str
     reads: tuple[str, ...]
-    """What it reads: features, logits, images (a forward of its own) or head (the class weights themselves)."""
+    """What it reads: features, logits, style, images (a forward of its own) or head (the class weights themselves)."""
     paper: str
     settings: Mapping[str, Setting] = field(default_factory=dict)
     """The settings this name stands for where they are not the defaults of the implementation."""
@@ -37,9 +38,9 @@ class Entry:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What `fit` cannot do without, of labels, head and reference; () for most."""
+        """What `fit` cannot do without, of labels, head, reference and shifted; () for most."""
         parameters = signature(self._maker).parameters
-        taken = [name for name in ("labels", "head", "reference") if name in parameters]
+        taken = [name for name in _ADVICE if name in parameters]
         return tuple(name for name in taken if parameters[name].default is parameters[name].empty)
 
     @property
@@ -64,14 +65,16 @@ class Entry:
         *,
         head: Any = None,
         reference: Outputs | None = None,
+        shifted: Shifted | None = None,
         **settings: Any,
     ) -> Score:
         """The score, fitted if it needs a fit: the same call for every score, which passes on what this one takes.
 
-        `outputs` and `labels` are ID data, usually those the model was trained on; `reference` is held-out ID data and
-        `head` the classifier's head. A score that needs no fit is returned as it is.
+        `outputs` and `labels` are ID data, usually those the model was trained on; `reference` is held-out ID data,
+        `shifted` are shifted copies of the images of `outputs`, and `head` is the classifier's head. A score that needs
+        no fit is returned as it is.
         """
-        data = {"labels": labels, "head": head, "reference": reference}
+        data = {"labels": labels, "head": head, "reference": reference, "shifted": shifted}
         for name in self.needs:
             if data[name] is None:
                 raise wrong(name, f"given for {self.name}", "None", _ADVICE[name])
@@ -91,4 +94,5 @@ _ADVICE = {
     "labels": "pass the class numbers of `outputs`",
     "head": "pass head=classifier.head",
     "reference": "pass ID Outputs that are neither in `outputs` nor were trained on",
+    "shifted": MAKE_SHIFTED,
 }

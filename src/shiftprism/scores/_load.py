@@ -14,6 +14,7 @@ from shiftprism.scores._fitted import FORMAT, Fitted
 from shiftprism.scores._gaussian import SPACES, Mahalanobis
 from shiftprism.scores._neighbours import KNN, NNGuide
 from shiftprism.scores._ranks import Prism
+from shiftprism.scores._spectrum import Spectrum
 from shiftprism.scores._table import SCORES
 
 _SINGLE_FILE = "shiftprism-score-1"
@@ -23,6 +24,7 @@ _SETTINGS: Mapping[type[Fitted], Mapping[str, type | tuple[str, ...]]] = {
     KNN: {"k": int},
     NNGuide: {"k": int},
     Prism: {"k": int},
+    Spectrum: {"k": int},
 }
 """The settings that a saved score must have, each with its type or its values."""
 _ADVICE = "fit the score and save it again"

@@ -28,7 +28,7 @@ class GTwoSided(Fitted):
     @classmethod
     def fit(cls, outputs: Outputs, labels: ArrayLike | None = None, *, reference: Outputs | None = None) -> "GTwoSided":
         """Ranks among held-out ID data: `reference`, or `outputs` where there is none."""
-        return cls({"norms": _sort(g(outputs if reference is None else reference))})
+        return cls({"norms": sort_reference(g(outputs if reference is None else reference))})
 
     def forward(self, outputs: Outputs) -> Tensor:
         norms = g(outputs)
@@ -52,7 +52,7 @@ class Fisher(Fitted):
     def fit(cls, outputs: Outputs, labels: ArrayLike | None = None, *, reference: Outputs | None = None) -> "Fisher":
         """Ranks among held-out ID data: `reference`, or `outputs` where there is none."""
         held_out = outputs if reference is None else reference
-        return cls({"g": _sort(g(held_out)), "h": _sort(h(held_out))})
+        return cls({"g": sort_reference(g(held_out)), "h": sort_reference(h(held_out))})
 
     def forward(self, outputs: Outputs) -> Tensor:
         return finite_scores(p_value(self.g, g(outputs)).log() + p_value(self.h, h(outputs)).log(), outputs)
@@ -87,8 +87,10 @@ class Prism(Fitted):
         (features,) = read_fields(outputs, "features")
         kept = directions(detach_float(features)[draw_rows(outputs.N, bank, seed)])
         k = choose_k(k, 50, len(kept), outputs.K)
-        near = _sort(-kth_distance(read_fields(reference, "features")[0], kept, k))
-        return cls({"bank": kept, "g": _sort(g(reference)), "h": _sort(h(reference)), "knn": near}, k=k)
+        near = sort_reference(-kth_distance(read_fields(reference, "features")[0], kept, k))
+        return cls(
+            {"bank": kept, "g": sort_reference(g(reference)), "h": sort_reference(h(reference)), "knn": near}, k=k
+        )
 
     def forward(self, outputs: Outputs) -> Tensor:
         (features,) = read_fields(outputs, "features")
@@ -116,5 +118,6 @@ def p_value(reference: Tensor, values: Tensor) -> Tensor:
     return (1 + counts.to(common)) / (len(reference) + 1)
 
 
-def _sort(values: Tensor) -> Tensor:
+def sort_reference(values: Tensor) -> Tensor:
+    """Scores of held-out ID data in the order that `p_value` wants."""
     return detach_float(values).sort().values

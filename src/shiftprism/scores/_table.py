@@ -8,10 +8,12 @@ from shiftprism.scores._logits import energy, entropy, gen, kernel, max_logit, m
 from shiftprism.scores._mixture import GaussianMixture
 from shiftprism.scores._neighbours import KNN, NNGuide
 from shiftprism.scores._ranks import Fisher, GTwoSided, Prism
+from shiftprism.scores._spectrum import Spectrum
+from shiftprism.scores._style import Style
 from shiftprism.scores._subspace import Residual, ViM
 from shiftprism.scores._templates import SHE, KLMatching
 
-_F, _L, _H = "features", "logits", "head"
+_F, _L, _H, _S = "features", "logits", "head", "style"
 SCORES: dict[str, Entry] = {
     entry.name: entry
     for entry in (
@@ -48,6 +50,8 @@ SCORES: dict[str, Entry] = {
         Entry("g_two_sided", GTwoSided, "min(1, 2 min(p_g, p′_g))", (_F,), "ours"),
         Entry("fisher", Fisher, "ln p_g + ln p_h", (_F,), "Fisher 1932; ours"),
         Entry("prism", Prism, "ln p_g + ln p_h + ln p_knn", (_F,), "ours"),
+        Entry("style", Style, "w · (z, |z|) + b", (_S,), "ours"),
+        Entry("spectrum", Spectrum, "ln p_gen + ln p_knn + ln p_style", (_F, _L, _S), "ours"),
     )
 }
 

@@ -1,0 +1,132 @@
+"""A score of covariate shift, read from style alone: the contrast between clean data and its shifted copies."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shiftprism._checks import Floats, wrong
+from shiftprism.outputs import Outputs, read_fields
+from shiftprism.scores._fitted import Fitted, check_width, finite_scores, widen
+
+Shifted = Outputs | Mapping[str, Outputs]
+"""Shifted copies of clean data: all in one, or by the name of what was done to them, such as a corruption."""
+MAKE_SHIFTED = "make copies with shifts.make_shifted_copies(images) and predict them with the same classifier"
+_PENALTY = 0.01
+"""Of the squared weights, beside a mean loss; chosen by leaving out one family of extras at a time (docs/style.md)."""
+_CLIP = 8.0
+"""z-scores stay within ± this: far outside the usual range says no more than outside."""
+
+
+class Contrast(NamedTuple):
+    """The log odds of clean data against shifted copies of it: a logistic regression on style, fitted once.
+
+    Each statistic counts with its z-score z and with |z|, since many corruptions move a statistic either way: a gamma
+    curve darkens or brightens.
+    """
+
+    centre: Tensor
+    """(S,)."""
+    scale: Tensor
+    """(S,)."""
+    weight: Tensor
+    """(2 S,): of the z-scores, then of their sizes."""
+    bias: Tensor
+    """()."""
+
+    @staticmethod
+    def fit(outputs: Outputs, shifted: Shifted, penalty: float = _PENALTY) -> "Contrast":
+        """Clean data has half of the weight; the named sets of `shifted` share the other half."""
+        if shifted is None or (not isinstance(shifted, Outputs) and not shifted):
+            raise wrong("shifted", "Outputs of shifted copies", "none", MAKE_SHIFTED)
+        if not 0 < penalty < np.inf:
+            raise wrong("penalty", "positive and finite", penalty, f"{_PENALTY} is the default")
+        clean = _read_double(outputs)
+        centre, spread = clean.mean(0), clean.std(0, correction=0)
+        # a statistic that never varies, such as the chroma of grey images, has weight 0
+        scale = torch.where(spread > 1e-6 * centre.abs().clamp_min(1e-3), spread, torch.inf)
+        empty = Contrast(centre, scale, centre, centre.sum())
+        copies = [shifted] if isinstance(shifted, Outputs) else list(shifted.values())
+        sets = [_terms(empty._standardise(values)).numpy() for values in (clean, *map(_read_double, copies))]
+        weight, bias = _fit_logistic(sets, penalty)
+        like = widen(outputs[5][:0])
+        found = (centre, scale, torch.from_numpy(weight), torch.tensor(bias))
+        return Contrast(*(tensor.to(like) for tensor in found))
+
+    def standardise(self, outputs: Outputs) -> Tensor:
+        """(N, S): z-scores of the style, clipped."""
+        return self._standardise(widen(read_fields(outputs, "style")[0]))
+
+    def log_odds(self, z: Tensor) -> Tensor:
+        """(N,): ln p/(1 − p), p the probability of being clean, for standardised style."""
+        return _terms(z) @ self.weight.to(z) + self.bias.to(z)
+
+    def _standardise(self, style: Tensor) -> Tensor:
+        check_width(style, len(self.centre), "style statistics")
+        return ((style - self.centre.to(style)) / self.scale.to(style)).clamp(-_CLIP, _CLIP)
+
+
+class Style(Fitted):
+    """w · (z, |z|) + b, (N,): the log odds of clean data against its shifted copies, from style alone.
+
+    z are the style statistics, scaled by clean data and clipped at ± 8; the weights are those of an L2-regularised
+    logistic regression. Concept is no part of it: unseen classes in the usual style score like clean data.
+
+    >>> from shiftprism.heads import Linear
+    >>> def photograph(brightness):
+    ...     return Linear(2, 3).outputs(torch.rand(99, 2))._replace(style=brightness + torch.rand(99, 1))
+    >>> clean, brighter, new = photograph(0.0), photograph(0.5), photograph(0.6)
+    >>> score = Style.fit(clean, brighter)
+    >>> bool(score(new).mean() < score(clean).mean())
+    True
+    """
+
+    centre: Tensor
+    scale: Tensor
+    weight: Tensor
+    bias: Tensor
+
+    @classmethod
+    def fit(cls, outputs: Outputs, shifted: Shifted, *, penalty: float = _PENALTY) -> "Style":
+        """Clean Outputs against `shifted` copies of the same images, which `shifts.make_shifted_copies` makes."""
+        return cls(Contrast.fit(outputs, shifted, penalty)._asdict())
+
+    def forward(self, outputs: Outputs) -> Tensor:
+        contrast = Contrast(self.centre, self.scale, self.weight, self.bias)
+        return finite_scores(contrast.log_odds(contrast.standardise(outputs)), outputs)
+
+
+def _read_double(outputs: Outputs) -> Tensor:
+    return read_fields(outputs, "style")[0].detach().to("cpu", torch.float64)
+
+
+def _terms(z: Tensor) -> Tensor:
+    return torch.cat([z, z.abs()], 1)
+
+
+def _fit_logistic(sets: list[Floats], penalty: float) -> tuple[Floats, float]:
+    """Weights and bias of the first set against the others, by L-BFGS on a convex objective.
+
+    The objective is the mean loss, where the first set has half of the weight and the others share the rest, plus
+    penalty/2 · |w|².
+    """
+    from scipy.optimize import minimize
+
+    rows = np.concatenate(sets)
+    sizes = [len(part) for part in sets]
+    shares = [0.5 / sizes[0], *(0.5 / (len(sets) - 1) / size for size in sizes[1:])]
+    share = np.repeat(shares, sizes)
+    sign = np.repeat([1.0, -1.0], [sizes[0], sum(sizes[1:])])
+
+    def objective(flat: Any) -> tuple[float, Floats]:
+        weight, bias = flat[:-1], flat[-1]
+        margins = sign * (rows @ weight + bias)
+        slope = -share * sign / (1 + np.exp(np.minimum(margins, 700)))
+        loss = share @ np.logaddexp(0, -margins) + penalty / 2 * weight @ weight
+        return float(loss), np.append(slope @ rows + penalty * weight, slope.sum())
+
+    options: Any = {"maxiter": 2000, "maxcor": 20, "gtol": 1e-7, "ftol": 1e-12}
+    found = minimize(objective, np.zeros(rows.shape[1] + 1), jac=True, method="L-BFGS-B", options=options).x
+    return found[:-1].copy(), float(found[-1])
