@@ -162,3 +162,8 @@ def test_models_keep_their_own_settings() -> None:
     assert plan.training("gsd", 4).rate == PRESETS["laptop"].rate
     assert (plan.training("vanilla", 4).seed, plan.training("vanilla", 4).epochs) == (4, 7)
     assert Plan(suite="paper", preset="paper").resolve().backbone == "wrn-28-10"
+
+
+def test_an_unknown_model_is_refused_before_any_work() -> None:
+    with pytest.raises(ValueError, match="nosuch"):
+        _ = Plan(suite="digits", models=("vanilla", "nosuch")).seeds_by_model

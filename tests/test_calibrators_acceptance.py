@@ -15,6 +15,7 @@ from shiftprism.calibrators import _monotone as monotone
 from shiftprism.calibrators import _penalty as penalty
 from shiftprism.calibrators._acceptance import Losses, is_better, is_clear, stratified_folds
 from shiftprism.calibrators._calibrator import UNFITTED, Candidate, FitData, Report
+from shiftprism.calibrators._penalty import Penalty
 from shiftprism.calibrators._scaled_loss import ScaledLoss
 from shiftprism.calibrators._softmax_regression import SoftmaxRegression
 from shiftprism.calibrators._temperature import optimal_temperature, why_keep_temperature
@@ -305,3 +306,10 @@ def test_no_ridge_of_monotone_and_no_penalty_is_judged_on_samples_of_its_own_fit
         patch.setattr(penalty, "_Fold", SpyFold)
         penalty.choose_penalty(SoftmaxRegression(z, labels), 1.0, True, 5, 0)
     assert set().union(*seen) == set(range(500))
+
+
+def test_the_reference_strength_is_the_published_one() -> None:
+    """Berta et al. 2026: K (K − 1)/N for an entry off the diagonal, K/N for others; here as weights of means."""
+    penalty = Penalty.reference(classes=4, samples=100, temperature=2.0, shrink=True)
+    assert penalty == pytest.approx(((4 * 3) ** 2 * 4 / 100, 16 / 100, 16 * 4 / 100))
+    assert Penalty.reference(4, 100, 2.0, shrink=False).diagonal == 0

@@ -305,3 +305,34 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("{}\n", encoding="utf-8")
     run = CliRunner().invoke(app, ["claims", str(tmp_path)])
     assert "line 1" in str(run.exception)
+
+
+def test_a_ladder_of_three_steps_has_a_correlation_and_one_of_two_has_none() -> None:
+    for steps, judgement in ((3, "holds"), (2, "not measured")):
+        rows = [
+            row("vanilla", "fog", step, "g", value=0.6 + 0.1 * step + 0.001 * seed, seed=seed)
+            for step in range(1, steps + 1)
+            for seed in range(5)
+        ]
+        assert by_name(Results.without_resamples(rows))["grows-with-corruption"].judgement == judgement
+
+
+def test_a_rival_without_rows_is_named() -> None:
+    """What was measured agrees; the claim is about both rivals."""
+    found = by_name(made_results().where(model=("vanilla", "alpha-beta")))["beats-alpha-vanilla-corrupted"]
+    assert found.judgement == "not measured"
+    assert found.note.startswith("what was measured agrees, but there are no rows of alpha u")
+
+
+def test_an_interval_above_a_margin_is_not_called_below_it() -> None:
+    """Of a claim of "not worse" within half a point: half a point ahead, with an interval on both sides."""
+    luck = np.array([-8.0, -4.0, 0.0, 4.0, 8.0]) * 2e-3
+    pairs = {("alpha-beta", "u"): 0.8, **dict.fromkeys(RIVALS, 0.795)}
+    rows = [
+        row(model, "svhn", 0, score, value=mean + z, seed=seed, kind="both")
+        for (model, score), mean in pairs.items()
+        for seed, z in enumerate(luck)
+    ]
+    found = by_name(Results.without_resamples(rows))["u-best-far"]
+    assert found.judgement == "not shown"
+    assert found.note.startswith("the interval includes −0.5 points of AUROC for svhn: over ")
