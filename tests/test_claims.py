@@ -109,6 +109,8 @@ def test_time_is_compared_as_a_share() -> None:
     assert found.evidence[0].value == pytest.approx(-20 / 101)
     single = by_name(Results.without_resamples([one for one in rows if one.seed == 0]))["training-time"]
     assert (single.judgement, single.note) == ("not measured", "no rows of training times of two seeds")
+    mixed = [one for one in rows if one.seed == 0 or one.model == "vanilla"]  # each needs two
+    assert by_name(Results.without_resamples(mixed))["training-time"].judgement == "not measured"
 
 
 def test_one_changed_prediction_is_one_too_many() -> None:
