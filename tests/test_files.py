@@ -148,3 +148,14 @@ def test_an_expanded_tensor_is_written_like_any_other(tmp_path: Path) -> None:
         write_tensors(tmp_path / name, {"x": tensor}, {"format": "f"})
         read, _ = read_tensors(tmp_path / name, "f", "")
         assert torch.equal(read["x"], tensor)
+
+
+def test_equal_tensors_give_equal_files(tmp_path: Path) -> None:
+    """Whatever order the library has for its metadata in this run."""
+    about = {"format": "f", **{f"key {i}": "ä" * i for i in range(9)}}
+    for name in ("one", "other"):
+        write_tensors(tmp_path / name, {"x": torch.arange(3.0), "y": torch.ones(2, 2)}, about)
+    one = (tmp_path / "one").read_bytes()
+    assert one == (tmp_path / "other").read_bytes()
+    assert one.index(b'"digest"') < one.index(b'"format"') < one.index(b'"key 0"')
+    assert read_tensors(tmp_path / "one", "f", "")[1] == about

@@ -108,6 +108,19 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], about: dict[str, str])
                 save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, beside, about)
         except SafetensorError as error:
             raise OSError(f"{path} could not be written: {error}; what was there before is untouched") from error
+        _sort_metadata(beside)
+
+
+def _sort_metadata(path: Path) -> None:
+    """Put the metadata of a safetensors file in order: the library's own order differs from run to run."""
+    with path.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(text) <= length:  # the same characters in another order; spaces fill the rest, as in the format
+            file.seek(8)
+            file.write(text.ljust(length))
 
 
 def read_tensors(
