@@ -14,7 +14,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev]"
 	touch $@
 
-demo: $(READY) ## what real networks say about CIFAR-10, then training on digits; pages in demo/
+demo: $(READY) ## a decision for each of many digits, then the evidence on real CIFAR-10; pages in demo/
 	$(BIN)/shiftprism demo
 
 test: $(READY) ## the test suite (under five minutes on two cores)

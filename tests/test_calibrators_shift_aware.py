@@ -1,15 +1,17 @@
-"""ShiftAware: a temperature that reads style, fitted to clean data and shifted copies of it."""
+"""ShiftAware: a temperature that reads style and features, fitted to clean data and shifted copies of it."""
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy.spatial.distance import mahalanobis
 from torch import Tensor, nn
 
 from shiftprism.calibrators import CALIBRATORS, ShiftAware, Temperature, load
 from shiftprism.calibrators._calibrator import FitData
-from shiftprism.calibrators._shift_aware import _minimum
+from shiftprism.calibrators._shift_aware import _minimum, _Space
 from shiftprism.heads import Linear
 from shiftprism.outputs import Outputs
 
@@ -82,6 +84,39 @@ def test_clean_data_and_each_shifted_set_have_their_share_of_the_weight() -> Non
         return _minimum(FitData(outputs, labels, conditions), rows, start)[0]
 
     assert slopes(3) == pytest.approx(slopes(1), abs=1e-4)
+
+
+def test_distances_are_those_of_scipy_in_all_components() -> None:
+    """With as many components as there are columns, d is the Mahalanobis distance of unclipped data."""
+    outputs, _ = photograph()
+    space = _Space.fit(outputs.style, 4)
+    inverse = np.linalg.inv(np.cov(outputs.style.numpy().T, bias=True))
+    centre = outputs.style.mean(0).numpy()
+    witness = [mahalanobis(row, centre, inverse) ** 2 for row in outputs.style.numpy()]
+    assert space.distance(outputs.style).expm1().numpy() == pytest.approx(witness, rel=1e-6)
+
+
+def test_few_clean_rows_give_few_components() -> None:
+    """Of 40 rows two components are read: in more, rows of the fit would be nearer than new ones."""
+    outputs, _ = photograph(40)
+    assert _Space.fit(outputs.features, 32).components.shape == (8, 2)
+    assert _Space.fit(outputs.features, 1).components.shape == (8, 1)
+
+
+def test_features_that_moved_soften_too() -> None:
+    """Style as usual, but features longer and the model wrong more often: the second distance has to see it."""
+    clean, (far, truth) = photograph(), photograph(300, 1, 2.0)
+    usual = torch.randn(300, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    moved = far._replace(style=usual, features=5 * far.features)
+    fitted = ShiftAware.fit(*clean, shifted={"longer": (moved, truth)})
+    near, distant = (fitted(one).std() / one.logits.std() for one in (clean[0], moved))
+    assert distant < 0.5 * near
+
+
+def test_outputs_of_another_model_are_refused(fitted: ShiftAware) -> None:
+    outputs, _ = photograph(20)
+    with pytest.raises(ValueError, match="of 4 columns of style or features but got 3 columns"):
+        fitted(outputs._replace(style=outputs.style[:, :3]))
 
 
 def test_without_shifted_data_it_says_how_to_make_some() -> None:

@@ -235,8 +235,9 @@ def test_findings_survive_the_file(tmp_path: Path) -> None:
     assert claims.read_findings(tmp_path / "claims.json") == found
     stored = json.loads((tmp_path / "claims.json").read_text(encoding="utf-8"))
     assert {"claim", "sentence", "place", "data", "judgement", "note", "evidence"} == set(stored[0])
-    for wrong in ({"claim": "no-such-claim"}, stored[0] | {"judgement": "perhaps"}, {"judgement": "holds"}):
-        (tmp_path / "claims.json").write_text(json.dumps([wrong]), encoding="utf-8")
+    wrong = ({"claim": "no-such-claim"}, stored[0] | {"judgement": "perhaps"}, {"judgement": "holds"})
+    for text in (*(json.dumps([one]) for one in wrong), "[" * 100_000):
+        (tmp_path / "claims.json").write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=r"Expected `path` to be a file of findings but got .*claims\.json \("):
             claims.read_findings(tmp_path / "claims.json")
 

@@ -84,7 +84,9 @@ def test_a_model_of_mixed_precision_is_loaded_as_it_was(tmp_path: Path) -> None:
 def test_an_adapted_model_is_loaded_into_its_code(tmp_path: Path) -> None:
     adapted = adapt(Net(nn.Linear(16, 3)), pictures(2), [0.5], [0.5])
     adapted.save(tmp_path)
-    with pytest.raises(ValueError, match="Expected `backbone` to be given, with `head`"):
+    with pytest.raises(
+        ValueError, match=r"Expected `model` to be given but got nothing for .*, which was adapted from"
+    ):
         Classifier.load(tmp_path)
     fresh = adapt(Net(nn.Linear(16, 3)), pictures(2))
     loaded = Classifier.load(tmp_path, fresh.backbone, fresh.head)

@@ -201,6 +201,8 @@ def test_a_pipe_among_photographs_of_frost(shiftprism: Run) -> None:
         ("data show digits --first 100000 --to a.png", "--first"),
         ("data check --root nosuch", "--root"),
         ("benchmark --suite digits --models ,", "--models"),
+        ("calibrate --logits one.npz", "Expected --logits to be a file of two classes or more but got one.npz with 1"),
+        ("report nosuch", "Expected RESULTS to be"),
         ("train --momentum 2", "--momentum"),
         ("train --data notes.txt", "a file of another kind"),
         ("train --data pipe", "a pipe"),
@@ -214,6 +216,7 @@ def test_a_pipe_among_photographs_of_frost(shiftprism: Run) -> None:
 def test_odd_input_is_one_line(shiftprism: Run, words: str, part: str) -> None:
     Path("notes.txt").write_text("x")
     os.mkfifo("pipe")
+    np.savez("one.npz", logits=np.zeros((60, 1)), labels=np.zeros(60, np.int64))
     Path("images/a").mkdir(parents=True)
     Path("images/a/1.heic").write_bytes(b"x")
     if "--cluster" in words:

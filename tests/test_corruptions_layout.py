@@ -1,6 +1,7 @@
 """A corrupted data set on disk."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,14 @@ def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
         assert path.read_bytes() == whole
 
 
+def test_a_pipe_in_place_of_a_file_is_named_and_not_read(tmp_path: Path) -> None:
+    (path,) = write_layout(IMAGES, LABELS, tmp_path, ["contrast"])
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(OSError, match=r"this is a pipe, not a file: .*contrast\.npy"):
+        write_layout(IMAGES, LABELS, tmp_path, ["contrast"])
+
+
 def test_seeds_and_grey_images(tmp_path: Path) -> None:
     grey, seeds = IMAGES[:, :1], torch.tensor([9, 8, 7, 6])
     (path,) = write_layout(grey, [1, 2, 3, 400], tmp_path, ["shot_noise"], seeds=seeds)
@@ -76,7 +85,7 @@ def test_a_folder_of_other_data_is_refused(tmp_path: Path) -> None:
         write_layout(IMAGES, LABELS + 1, tmp_path / "ours", ["fog"], seeds=LABELS)
     (tmp_path / "theirs").mkdir()
     np.save(tmp_path / "theirs" / "fog.npy", np.zeros(3))
-    with pytest.raises(ValueError, match=r"`folder` to be empty or made by write_layout but got .* with fog.npy"):
+    with pytest.raises(ValueError, match=r"`folder` to be empty or one of corrupted images but got .* with fog.npy"):
         write_layout(IMAGES, LABELS, tmp_path / "theirs")
     assert not (tmp_path / "theirs" / "shiftprism.json").exists()
     assert json.loads((tmp_path / "ours" / "shiftprism.json").read_text())["shape"] == [4, 3, 32, 32]

@@ -276,7 +276,7 @@ def test_an_image_just_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(_images, "MOST_PIXELS", 100)
     assert len(load("mine", "all", tmp_path).images) == 1
     monkeypatch.setattr(_images, "MOST_PIXELS", 99)
-    with pytest.raises(ValueError, match="claims 10 × 10 pixels"):
+    with pytest.raises(ValueError, match="it has 10 × 10 pixels, and at most 99 are read; scale it down"):
         load("mine", "all", tmp_path, size=5)
 
 

@@ -88,7 +88,7 @@ def test_a_device_that_is_not_there_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("command", ["train", "calibrate", "benchmark", "demo"])
+@pytest.mark.parametrize("command", ["train", "calibrate", "benchmark", "demo", "fit", "score", "explain"])
 def test_every_command_that_forwards_has_the_option(command: str) -> None:
     shown = CliRunner().invoke(app, [command, "--help"]).output
     assert "--device" in shown

@@ -146,11 +146,15 @@ class Net(nn.Module):
 
 def test_the_readmes_python_runs() -> None:
     torch.manual_seed(0)
-    images, labels = torch.rand(60, 3, 8, 8), torch.arange(60) % 10
+    images, labels = (torch.rand(60, 3, 8, 8) * 255).to(torch.uint8), torch.arange(60) % 10
     model = Net()
     before = model.fc
     names: dict[str, object] = {"model": model, "images": images, "mean": [0.5] * 3, "std": [0.2] * 3, "labels": labels}
-    first, second = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    names["new_images"] = images
+    five, first, second = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    exec(five, names)
     exec(first, names)
     for name in ("g", "h", "u"):
         values = names[name]

@@ -379,3 +379,28 @@ def test_results_of_two_protocols_make_two_sets_of_tables() -> None:
     assert {"cifar10-detection", "cifar10-paper-detection"} <= set(made)
     assert made["cifar10-paper-detection"].title.startswith("cifar10 (paper protocol)")
     assert len(Measured.split(Results.concat([results, paper]))) == 2
+
+
+def test_which_shift_has_the_shares_of_each_set_and_the_means_of_severities() -> None:
+    rows = []
+    for seed, extra in enumerate((0.0, 0.1)):
+        sets = [("clean", "none", 0, 0.03), ("cifar100", "concept", 0, 0.3), ("corrupted", "covariate", 0, 0.5)]
+        sets += [
+            (name, "covariate", s, 0.1 * s + more) for name, more in (("fog", 0.0), ("snow", 0.2)) for s in (1, 3, 5)
+        ]
+        for shift, kind, severity, flagged in sets:
+            for metric, part in (("flagged", 1.0), ("covariate", 0.75), ("concept", 0.25)):
+                value = (flagged + extra) * part
+                rows.append(row("vanilla", shift, severity, "attribution", metric, value, seed, kind))
+            if kind == "covariate":
+                rows.append(row("vanilla", shift, severity, "style, gen", "which_way", 0.9 + extra / 2, seed, kind))
+    table = make_tables(Results.without_resamples(rows))["cifar10-which-shift"]
+    called = line_of(table, "vanilla", "called covariate")
+    assert called["cifar100 (concept)"].mean == pytest.approx(0.35 * 0.75)
+    assert called["cifar100 (concept)"].std == pytest.approx(0.1 * 0.75 / np.sqrt(2))
+    # at severity 3 fog has 0.3 and snow 0.5, plus 0 and 0.1 by seed
+    assert called["corrupted, severity 3"].mean == pytest.approx((0.4 + 0.05) * 0.75)
+    assert "corrupted, severity 1" not in called
+    way = line_of(table, "vanilla", "which way (style, gen)")
+    assert way["corrupted (covariate)"].text == "92.5 ± 3.5"
+    assert way["clean"].text == "–"

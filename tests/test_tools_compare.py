@@ -23,9 +23,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def compare(before: Path, after: Path) -> tuple[int, str]:
+def compare(before: Path, after: Path, *options: str) -> tuple[int, str]:
     """The exit code, and what is printed."""
-    command = [sys.executable, str(PROGRAM), str(before), str(after)]
+    command = [sys.executable, str(PROGRAM), str(before), str(after), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.stderr
     return done.returncode, done.stdout
@@ -83,6 +83,26 @@ def test_a_table_that_is_missing_or_shorter_is_a_difference(folder: Path, tmp_pa
     assert code == 1
     assert "cifar10-scores.csv: in one folder only" in text
     assert re.search(r"cifar10-tnr\.csv: \d+ entries before, \d+ after", text)
+
+
+def test_verdicts_are_matched_though_rows_left(folder: Path, tmp_path: Path) -> None:
+    after = change(folder, tmp_path, "tables/cifar10-ranking.csv", r",worse\n", ",better\n")
+    table = after / "tables/cifar10-ranking.csv"
+    head, *lines = table.read_text(encoding="utf-8").splitlines()
+    (first,) = {tuple(line.split(",")[1:3]) for line in lines if line.startswith("1,")}
+    table.write_text("\n".join([head, *(line for line in lines if not line.startswith("1,"))]) + "\n", encoding="utf-8")
+    claims = json.loads((after / "claims.json").read_text(encoding="utf-8"))
+    held = next(one for one in claims if one["judgement"] == "holds")
+    held["judgement"], held["note"] = "not shown", "a reason"
+    (after / "claims.json").write_text(json.dumps(claims), encoding="utf-8")
+    code, text = compare(folder, after, "--verdicts")
+    assert code == 0
+    assert f"cifar10, {held['claim']}: holds -> not shown (a reason)\n" in text
+    assert text.count("holds ->") == 1
+    count = len({tuple(line.split(",")[1:3]) for line in lines})
+    assert f"cifar10-ranking: {count} pairs before, 1 left, 0 new; order held\n" in text
+    assert "    worse -> better: 1\n" in text
+    assert first not in {tuple(line.split(",")[1:3]) for line in table.read_text(encoding="utf-8").splitlines()}
 
 
 def test_claims_of_an_older_version_are_read(folder: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Literal, NamedTuple
@@ -31,6 +31,16 @@ class Labelled(NamedTuple):
 
     outputs: Outputs
     labels: Tensor
+
+
+class Divided(NamedTuple):
+    """ID data in three disjoint sets."""
+
+    known: Labelled
+    """Scores are fitted to these."""
+    held: Labelled
+    """Ranks are taken from these."""
+    judged: Labelled
 
 
 class Trial(NamedTuple):
@@ -127,13 +137,9 @@ def recommend(
     parts = split_by_class(numbers, 2 if training is not None else 3, surrogates.seed)
     sets = [Dataset(images[part], numbers[part], classifier.names) for part in parts]
     judged = sets[0].rows(slice(surrogates.most))
-    known = _predict(classifier, training or sets[2])
-    held, inside = _predict(classifier, sets[1]), _predict(classifier, judged)
-    fitted, left_out = fit_scores(names, known, held, classifier.head, strict=scores is not None)
-    trials = _try_corruptions(classifier, judged, inside, fitted, surrogates)
-    for group in _groups(classifier.head.out_features, surrogates):
-        condition = Condition("hidden " + " ".join(classifier.names[k] for k in group), "concept", 0)
-        trials += _try_hidden(condition, group, list(fitted), (known, held, inside), classifier.head)
+    divided = Divided(
+        _predict(classifier, training or sets[2]), _predict(classifier, sets[1]), _predict(classifier, judged)
+    )
     recipe = classifier.recipe or {"backbone": "", "head": ""}
     source = Source(
         model="classifier",
@@ -144,12 +150,61 @@ def recommend(
         protocol="held-out",
         weights=classifier.fingerprint()[:12],
     )
+    fit = "the training data" if training is not None else f"{len(parts[2])} of the images"
+    return recommend_from_outputs(
+        divided,
+        classifier.head,
+        _corrupt(classifier, judged, surrogates),
+        scores=names,
+        names=classifier.names,
+        by=by,
+        folds=surrogates.folds,
+        seed=surrogates.seed,
+        source=source,
+        basis=f"{len(judged.images)} judged images; scores fitted to {fit}, ranks from {len(parts[1])} others",
+        strict=scores is not None,
+    )
+
+
+_NO_SOURCE = Source(model="outputs", data="", backbone="", head="", seed=0, protocol="held-out", weights="")
+
+
+def recommend_from_outputs(
+    divided: "Divided",
+    head: Head | None,
+    corrupted: Iterable[tuple[Condition, Outputs]] = (),
+    *,
+    scores: Sequence[str],
+    names: Sequence[str] = (),
+    by: By = "both",
+    folds: int = 5,
+    seed: int = 0,
+    source: Source = _NO_SOURCE,
+    basis: str = "",
+    strict: bool = False,
+) -> Recommendation:
+    """`recommend` for those who have Outputs: nothing is forwarded here.
+
+    `corrupted` are Outputs of corrupted copies of the judged images, each with what was done to them. Without a `head`
+    no class can be hidden. Where not `strict`, a score that does not fit this model is left out with its reason.
+    """
+    judged = divided.judged
+    fitted, left_out = fit_scores(scores, divided.known, divided.held, head, strict=strict)
+    clean = {name: score(judged.outputs) for name, score in fitted.items()}
+    trials = [trial for condition, outside in corrupted for trial in _try_scores(condition, fitted, clean, outside)]
+    titles = tuple(names) or tuple(str(number) for number in range(judged.outputs.K))
+    for group in _groups(judged.outputs.K, folds, seed):
+        if head is None:
+            break
+        condition = Condition("hidden " + " ".join(titles[k] for k in group), "concept", 0)
+        found, failed = _try_hidden(condition, group, list(fitted), divided, head, strict)
+        trials += found
+        left_out |= failed
     rows = [
         make_row(source, one.condition, subject=one.score, metric="auroc", value=one.auroc, error=0.0, n=one.n)
         for one in trials
+        if one.score not in left_out
     ]
-    fit = "the training data" if training is not None else f"{len(parts[2])} of the images"
-    basis = f"{len(judged.images)} judged images; scores fitted to {fit}, ranks from {len(parts[1])} others"
     return _rank_scores(rows, by, left_out, basis)
 
 
@@ -173,13 +228,17 @@ def fit_scores(
     head: Head | None,
     *,
     strict: bool,
+    shifted: Mapping[str, Outputs] | None = None,
 ) -> tuple[dict[str, Score], dict[str, str]]:
-    """The scores that fit this model, and the reason for each that does not (an error where it was asked for)."""
+    """The scores that fit this model, and the reason for each that does not (an error where it was asked for).
+
+    `shifted` are shifted copies of images like those of `known`, for scores that are a contrast between the two.
+    """
     fitted: dict[str, Score] = {}
     left_out = {}
     for name in names:
         try:
-            score = find_score(name).fit(*known, head=head, reference=held[0])
+            score = find_score(name).fit(*known, head=head, reference=held[0], shifted=shifted)
             score(held[0].rows(slice(0, 1)))  # a score without a fit refuses a head only when it is called
             fitted[name] = score
         except ValueError as error:
@@ -193,17 +252,11 @@ def _predict(classifier: Classifier, data: Dataset) -> Labelled:
     return Labelled(predict(classifier, data)[0], data.labels)
 
 
-def _try_corruptions(
-    classifier: Classifier, data: Dataset, inside: Labelled, scores: Mapping[str, Score], surrogates: Surrogates
-) -> list[Trial]:
-    clean = {name: score(inside.outputs) for name, score in scores.items()}
-    trials = []
+def _corrupt(classifier: Classifier, data: Dataset, surrogates: Surrogates) -> Iterator[tuple[Condition, Outputs]]:
     for shift in covariate(data, surrogates.corruptions, surrogates.severities):
         changed = shift.make()
         if not torch.equal(changed.images, data.images):  # saturation leaves grey images as they are, say
-            condition = Condition(shift.name, shift.kind, shift.severity)
-            trials += _try_scores(condition, scores, clean, predict(classifier, changed)[0])
-    return trials
+            yield Condition(shift.name, shift.kind, shift.severity), predict(classifier, changed)[0]
 
 
 def _try_scores(
@@ -215,34 +268,32 @@ def _try_scores(
 
 
 def _try_hidden(
-    condition: Condition,
-    group: Sequence[int],
-    names: Sequence[str],
-    parts: tuple[Labelled, Labelled, Labelled],
-    head: Head,
-) -> list[Trial]:
-    """The scores of a model that does not know the classes in `group`, which are OOD to it."""
-    keep = torch.tensor([k for k in range(head.out_features) if k not in set(group)])
-    number = torch.full((head.out_features,), -1)
+    condition: Condition, group: Sequence[int], names: Sequence[str], divided: Divided, head: Head, strict: bool
+) -> tuple[list[Trial], dict[str, str]]:
+    """The scores of a model that does not know the classes in `group`, which are OOD to it; and those that failed."""
+    classes_known = divided.judged.outputs.K
+    keep = torch.tensor([k for k in range(classes_known) if k not in set(group)])
+    number = torch.full((classes_known,), -1)
     number[keep] = torch.arange(len(keep))
 
     def without_group(part: Labelled) -> Labelled:
         kept = number[part.labels] >= 0
         return Labelled(_keep_classes(part.outputs.rows(kept), keep), number[part.labels[kept]])
 
-    known, held, shown = (without_group(part) for part in parts)
-    inside = parts[2]
+    known, held, shown = (without_group(part) for part in divided)
+    inside = divided.judged
     unseen = _keep_classes(inside.outputs.rows(number[inside.labels] < 0), keep)
     if not shown.outputs.N or not unseen.N:
-        return []
-    scores, _ = fit_scores(names, known, held, _keep_class_rows(head, keep), strict=True)
-    return _try_scores(condition, scores, {name: score(shown.outputs) for name, score in scores.items()}, unseen)
+        return [], {}
+    scores, failed = fit_scores(names, known, held, _keep_class_rows(head, keep), strict=strict)
+    clean = {name: score(shown.outputs) for name, score in scores.items()}
+    return _try_scores(condition, scores, clean, unseen), failed
 
 
-def _groups(count: int, surrogates: Surrogates) -> Iterator[list[int]]:
+def _groups(count: int, folds: int, seed: int) -> Iterator[list[int]]:
     """Groups of classes to hide in turn; none where fewer than two classes would be left."""
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(surrogates.seed)).tolist()
-    groups = min(surrogates.folds, count)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
+    groups = min(folds, count)
     for first in range(groups):
         group = sorted(order[first::groups])
         if count - len(group) >= 2:

@@ -16,6 +16,8 @@ from threadpoolctl import threadpool_limits
 from shiftprism._checks import Floats, wrong
 from shiftprism._devices import move
 from shiftprism._files import write_text
+from shiftprism.benchmark._attribution import SUBJECTS, Attribution
+from shiftprism.benchmark._copies import HeldOut, divide_held_out
 from shiftprism.benchmark._grid import Cell
 from shiftprism.benchmark._measure import CLEAN, Measurement, RowList
 from shiftprism.benchmark._plan import find_model
@@ -24,11 +26,12 @@ from shiftprism.benchmark._suites import InDistribution, in_distribution, list_s
 from shiftprism.calibrators import CALIBRATORS, Calibrator, cross_validate
 from shiftprism.classifier import Classifier, predict
 from shiftprism.datasets import Dataset
-from shiftprism.edits import average
+from shiftprism.edits import average, average_views
 from shiftprism.heads import Head
 from shiftprism.outputs import Outputs
 from shiftprism.recommend import Labelled, fit_scores
 from shiftprism.rows import Condition, Results, Source, read_rows, set_file, why_left_out
+from shiftprism.scores import Score, Spectrum, Style, find_score
 from shiftprism.training import Setup, read_result, read_run_settings, run, split_held_out
 
 
@@ -47,8 +50,8 @@ class Predictor(NamedTuple):
 def run_cell(cell: Cell, threads: int = 1, device: str = "auto") -> Results:
     """The rows of a cell. Complete files in its folder are read, missing ones are computed, the rows are written last.
 
-    Scores that were not asked for before are measured from the stored outputs, and added to the rows. The model trains
-    and forwards on the `device`. Scores and calibrators work from its Outputs, on the CPU.
+    Scores and calibrators that were not asked for before are measured from the stored outputs, and added to the rows.
+    The model trains and forwards on the `device`. Scores and calibrators work from its Outputs, on the CPU.
     """
     torch.set_num_threads(1 if cell.plan.suite == "digits" else threads)  # 8 × 8 pixels are too few to share
     # sums of NumPy's products depend on its threads in the last digit: rows must not depend on the number of jobs
@@ -60,9 +63,14 @@ def _run_cell(cell: Cell, device: str) -> Results:
     inside = in_distribution(cell.plan, cell.data, cell.results)
     if not cell.folder.find_fault() and not (cell.model == "ensemble" and _has_other_members(cell, inside)):
         results = Results.read(cell.folder.path)
-        if not (new := _missing_scores(cell, results)):
+        scores = _find_missing(cell, results, cell.plan.scores)
+        calibrators = _find_missing(cell, results, cell.plan.calibrators)
+        if not scores and not calibrators:
             return results
-        measured = _measure_model(cell._replace(plan=replace(cell.plan, scores=new, calibrators=())), inside, device)
+        plan = replace(cell.plan, scores=scores, calibrators=calibrators)
+        measured = _measure_model(cell._replace(plan=plan), inside, device)
+        known = {row.subject for row in results.rows}
+        new = [subject for subject in (*scores, *calibrators, *SUBJECTS) if subject not in known]
         results = Results.concat([results, measured.where(subject=new)])
     else:
         results = _measure_pixels(cell, inside) if cell.model == "pixels" else _measure_model(cell, inside, device)
@@ -76,12 +84,12 @@ def _has_other_members(cell: Cell, inside: InDistribution) -> bool:
     return any(row.weights != _combine_members(cell, inside).source.weights for row in stored)
 
 
-def _missing_scores(cell: Cell, results: Results) -> tuple[str, ...]:
-    """The scores that are asked for and have no rows, without those that do not fit this model."""
+def _find_missing(cell: Cell, results: Results, asked: tuple[str, ...]) -> tuple[str, ...]:
+    """The scores or calibrators that are asked for and have no rows, without those that do not fit this model."""
     if cell.model == "pixels":
         return ()
     known = {row.subject for row in results.rows} | cell.folder.read_about()["left_out"].keys()
-    return tuple(name for name in cell.plan.scores if name not in known)
+    return tuple(name for name in asked if name not in known)
 
 
 class _Stopwatch:
@@ -111,15 +119,28 @@ def _measure_model(cell: Cell, inside: InDistribution, device: str) -> Results:
         validation = clean
         if predictor.held_out:
             validation = Labelled(predictor.predict(set_file("held-out"), held), held.labels)
+    asked = (*cell.plan.scores, *cell.plan.calibrators)
+    senseless = {name: reason for name in asked if (reason := why_left_out(cell.model, name))}
+    names = [name for name in asked if name not in senseless]
+    parts = None
+    if predictor.held_out and any(_needs_shifted(name) for name in names):
+        with stopwatch.time("copies"):
+            parts = divide_held_out(training, held, validation.outputs, predictor.predict)
     with stopwatch.time("fit"):
-        senseless = {name: reason for name in cell.plan.scores if (reason := why_left_out(cell.model, name))}
-        names = [name for name in cell.plan.scores if name not in senseless]
-        scores, unfit_scores = fit_scores(names, training, validation, predictor.head, strict=False)
-        calibrators, unfit_calibrators = _fit_calibrators(cell, validation, predictor.source.weights)
+        plain = [name for name in names if name not in CALIBRATORS and not _needs_shifted(name)]
+        scores, unfit_scores = fit_scores(plain, training, validation, predictor.head, strict=False)
+        others, unfit_others = _fit_contrasts(names, predictor.head, training, validation, parts)
+        wanted = [name for name in names if name in CALIBRATORS]
+        calibrators, unfit_calibrators = _fit_calibrators(cell, wanted, validation, predictor.source.weights, parts)
         crossed = None
         if not predictor.held_out:
             crossed = {name: cross_validate(CALIBRATORS[name], *clean) for name in calibrators}
-        measurement = Measurement(predictor.source, clean, scores, calibrators, predictor.head, crossed)
+        # in the order of the plan, whichever way they were fitted
+        fitted = {name: (scores | others)[name] for name in cell.plan.scores if name in scores or name in others}
+        measurement = Measurement(predictor.source, clean, fitted, calibrators, predictor.head, crossed)
+        attribution = _make_attribution(measurement, parts)
+    if attribution is not None:
+        attribution.add(CLEAN, clean.outputs)
     for name, value in predictor.about.items():
         measurement.rows.add(CLEAN, ("training", name), value, len(learned.images))
     for shift in list_shifts(cell.plan, cell.data, cell.results):
@@ -129,17 +150,41 @@ def _measure_model(cell: Cell, inside: InDistribution, device: str) -> Results:
         with stopwatch.time("rows"):
             condition = Condition(shift.name, shift.kind, shift.severity)
             measurement.add(condition, Labelled(outputs, data.labels))
-    left_out = {**about["left_out"], **senseless, **unfit_scores, **unfit_calibrators}
+            if attribution is not None:
+                attribution.add(condition, outputs)
+    if attribution is not None:
+        attribution.finish()
+    left_out = {**about["left_out"], **senseless, **unfit_scores, **unfit_others, **unfit_calibrators}
     cell.folder.write_about(left_out, stopwatch.seconds)
     return measurement.results()
 
 
-def _fit_calibrators(cell: Cell, validation: Labelled, weights: str) -> tuple[dict[str, Calibrator], dict[str, str]]:
+def _needs_shifted(name: str) -> bool:
+    """Whether a score or calibrator is fitted to shifted copies of held-out images."""
+    return CALIBRATORS[name].needs_shifted if name in CALIBRATORS else "shifted" in find_score(name).needs
+
+
+def _fit_contrasts(
+    names: list[str], head: Head | None, training: Labelled, validation: Labelled, parts: HeldOut | None
+) -> tuple[dict[str, Score], dict[str, str]]:
+    """The scores among `names` that need shifted copies, and the reason for each that does not fit this model."""
+    contrasts = [name for name in names if name not in CALIBRATORS and _needs_shifted(name)]
+    known, reference, shifted = training, validation, None
+    if parts is not None:
+        known, reference, shifted = parts.known, parts.reference, parts.shifted
+    return fit_scores(contrasts, known, reference, head, strict=False, shifted=shifted)
+
+
+def _fit_calibrators(
+    cell: Cell, names: list[str], validation: Labelled, weights: str, parts: HeldOut | None
+) -> tuple[dict[str, Calibrator], dict[str, str]]:
     """The calibrators that fit this model, kept in its folder, and the reason for each that does not."""
     fitted, left_out = {}, {}
-    for name in cell.plan.calibrators:
+    for name in names:
+        kind = CALIBRATORS[name]
+        shifted = dict(parts.copies) if parts is not None and kind.needs_shifted else None
         try:
-            fitted[name] = CALIBRATORS[name].fit(*validation)
+            fitted[name] = kind.fit(*validation, shifted=shifted)
         except ValueError as error:  # logits alone have no norm, say
             left_out[name] = str(error)
         else:
@@ -147,7 +192,17 @@ def _fit_calibrators(cell: Cell, validation: Labelled, weights: str) -> tuple[di
     return fitted, left_out
 
 
+def _make_attribution(measurement: Measurement, parts: HeldOut | None) -> Attribution | None:
+    """What attributes images to a kind of shift; None where `style` and `spectrum` are not both measured."""
+    style, spectrum = (measurement.scores.get(name) for name in ("style", "spectrum"))
+    if parts is None or not isinstance(style, Style) or not isinstance(spectrum, Spectrum):
+        return None
+    return Attribution(measurement.rows, style, spectrum, parts.ranked)
+
+
 def _make_predictor(cell: Cell, inside: InDistribution, device: str) -> Predictor:
+    if cell.mirrored:
+        return _mirror_model(cell, inside, device)
     if cell.run:
         return _load_run(cell, inside, device)
     return _combine_members(cell, inside) if cell.model == "ensemble" else _train_model(cell, inside, device)
@@ -169,7 +224,8 @@ def _load_run(cell: Cell, inside: InDistribution, device: str) -> Predictor:
     folder = Path(cell.run)
     config = read_run_settings(folder)
     classifier = move(load_run_model(cell, inside), device)
-    recipe = classifier.recipe or {"backbone": cell.plan.backbone, "head": "vanilla"}
+    own = cell.plan.model if classifier.adapted is not None else cell.plan.backbone
+    recipe = classifier.recipe or {"backbone": own, "head": "vanilla"}
     held_out = float(config.get("held_out", cell.plan.held_out))
     about = {}
     if (folder / "result.json").exists():
@@ -178,10 +234,30 @@ def _load_run(cell: Cell, inside: InDistribution, device: str) -> Predictor:
     return _wrap_classifier(cell, source, classifier, held_out, about)
 
 
+def _mirror_model(cell: Cell, inside: InDistribution, device: str) -> Predictor:
+    """The model of another cell, asked about each image and its mirror image: their features are averaged."""
+    plain = cell.unmirrored
+    if not plain.run and plain.folder.find_fault() == "absent":
+        advice = "it failed, or ran on a machine that does not share this folder"
+        raise wrong("mirror", "of a finished model", f"no {plain.key} in {cell.out}", advice)
+    run = plain.run or str(plain.folder.run)
+    predictor = _load_run(plain._replace(run=run), inside, device)
+    classifier = move(load_run_model(plain._replace(run=run), inside), device).eval()
+
+    def predict_set(file: str, data: Dataset) -> Outputs:
+        outputs = cell.folder.path / "outputs"
+        mirrored = predict(classifier, data.images.flip(3), cache=outputs / "mirror" / file)[0]
+        mean = average_views([predictor.predict(file, data), mirrored], head=classifier.head)
+        mean.save(outputs / file, data.labels, predictor.source.weights)
+        return mean
+
+    return predictor._replace(source=predictor.source._replace(model=cell.model), predict=predict_set, about={})
+
+
 def load_run_model(cell: Cell, inside: InDistribution) -> Classifier:
     """The model of a given run, if it is one of these data: the same classes, channels and image size."""
     # a classifier that was saved without a recipe is taken to be the plan's backbone with a linear head
-    classifier = Classifier.load(cell.run, cell.plan.backbone)
+    classifier = Classifier.load(cell.run, cell.plan.backbone, model=cell.plan.model or None)
     test = inside.load("test")
     names, numbers = test.names, tuple(str(k) for k in range(len(classifier.names)))
     if len(classifier.names) != len(names) or classifier.names not in (names, numbers):

@@ -9,6 +9,9 @@ from shiftprism.benchmark._plan import Plan, parse_run
 from shiftprism.rows import CellFolder, ResultsFolder, file_stem
 from shiftprism.training import read_run_settings
 
+MIRRORED = "-mirrored"
+"""What the name of a model ends with whose images are averaged with their mirror images."""
+
 
 class Cell(NamedTuple):
     """One model of one seed on one data set: what is trained, forwarded and measured by itself."""
@@ -20,11 +23,23 @@ class Cell(NamedTuple):
     seed: int
     run: str = ""
     """The folder of a given run; empty for one that is trained here."""
+    mirrored: bool = False
+    """Whether each image is averaged with its mirror image. The model is that of the cell `unmirrored`."""
 
     @property
     def key(self) -> str:
         """The name of its folder."""
         return file_stem(Path(self.data).name, self.model, str(self.seed))
+
+    @property
+    def unmirrored(self) -> "Cell":
+        """The cell of the same model on the images alone."""
+        return self._replace(model=self.model.removesuffix(MIRRORED), mirrored=False)
+
+    @property
+    def derived(self) -> bool:
+        """Whether it needs the models of other cells."""
+        return self.mirrored or self.model == "ensemble"
 
     @property
     def results(self) -> ResultsFolder:
@@ -38,10 +53,11 @@ class Cell(NamedTuple):
 
 
 def list_cells(plan: Plan, out: Path) -> list[Cell]:
-    """All cells; ensembles last, because they need their members."""
+    """All cells; ensembles and mirrored models last, because they need the others."""
     cells = []
     for data in plan.data_sets:
-        cells.append(Cell(plan, str(out), data, "pixels", 0))
+        if plan.far or plan.hold_out != ("none",):  # otherwise there are no other images to compare pixels with
+            cells.append(Cell(plan, str(out), data, "pixels", 0))
         for name, count in plan.seeds_by_model.items():
             cells += [Cell(plan, str(out), data, name, seed) for seed in range(count)]
         numbers = Counter[str]()
@@ -49,7 +65,10 @@ def list_cells(plan: Plan, out: Path) -> list[Cell]:
             seed = read_run_settings(Path(folder)).get("seed", numbers[name])
             numbers[name] += 1
             cells.append(Cell(plan, str(out), data, name, seed, folder))
+    if plan.mirror:
+        alone = [cell for cell in cells if cell.model not in ("pixels", "ensemble")]
+        cells += [cell._replace(model=cell.model + MIRRORED, mirrored=True) for cell in alone]
     keys = Counter(cell.key for cell in cells)
     if twice := [key for key, count in keys.items() if count > 1]:
         raise wrong("runs", "different models or seeds", f"{', '.join(twice)} twice", "give each its name: name=FOLDER")
-    return sorted(cells, key=lambda cell: cell.model == "ensemble")
+    return sorted(cells, key=lambda cell: cell.derived)

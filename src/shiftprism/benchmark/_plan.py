@@ -46,7 +46,7 @@ see `find_model`.
 HEADS_COMPARED = ("vanilla", "alpha", "beta", "alpha-beta")
 SUITES = ("digits", "paper")
 _PAPER_DATA = ("cifar10", "cifar100")
-_FREE = ("data", "models", "seeds", "runs", "root")
+_FREE = ("data", "models", "seeds", "runs", "model", "root", "mirror")
 """Fields that may differ between two commands that fill the same folder."""
 _LATER = {"corrupted_images": 0, "score": []}
 """Fields that older folders do not have, and the value they stood for."""
@@ -72,6 +72,7 @@ class Plan:
     runs: tuple[str, ...] = _option(
         (), "A trained model's folder, or NAME=FOLDER; may be repeated. Nothing else is trained then.", repeat=True
     )
+    model: str = _option("", "What makes the code of --runs that were adapted: package.module:function.")
     held_out: float = _option(
         0.0, "Share that --runs without a config.toml were not trained on. (0, the paper's)", min=0, max=0.9
     )
@@ -82,10 +83,13 @@ class Plan:
         repeat=True,
     )
     calibrators: tuple[str, ...] = _option((), "temperature,alpha-beta,…: see shiftprism list calibrators. (all)")
+    mirror: bool = _option(False, "Measure each model on images averaged with their mirror images, too.")
     corruptions: tuple[str, ...] = _option((), "motion_blur,fog,… (the 15 of CIFAR-C)")
     images: int = _option(0, "The most images of a shifted set. (all)", min=0)
     corrupted_images: int = _option(0, "The most images of a corruption: there are 75 such sets. (as --images)", min=0)
-    hold_out: tuple[str, ...] = _option((), "Classes of your own data that no model learns. (every fifth)")
+    hold_out: tuple[str, ...] = _option(
+        (), "Classes of your own data that no model learns, or none where all are learned. (every fifth)"
+    )
     far: str = _option("", "Images of another kind and style than your own.")
     size: int = _option(0, "Scale your images to size × size. (as they are)", min=0)
     backbone: str = _option("", "digits, fast, resnet18, wrn-28-10, … (fast; wrn-28-10 for the preset paper)")
@@ -119,12 +123,16 @@ class Plan:
         return replace(resolve(self.preset, needed, dict(self.settings)), seed=seed)
 
     def differences(self, stored: Mapping[str, Any]) -> list[str]:
-        """What differs from the plan in a file, a phrase each; models, seeds, scores and data sets may be added."""
+        """What differs from the plan in a file, a phrase each.
+
+        Models, seeds, scores, calibrators and data sets may be added.
+        """
         ours, theirs = _flatten(self.to_json()), {**_LATER, **_flatten(stored)}
         if isinstance(theirs.get("data"), list):  # older folders have a list
             theirs["data"] = ",".join(map(str, theirs["data"]))
-        if set(map(str, theirs.get("scores") or ())) < set(self.scores):
-            theirs["scores"] = ours["scores"]
+        for name in ("scores", "calibrators"):
+            if set(map(str, theirs.get(name) or ())) < set(getattr(self, name)):
+                theirs[name] = ours[name]
         # two folders of a user's images may have the same name, so own data may not differ
         fixed = [name for name in {**ours, **theirs} if name not in _FREE or (name, self.suite) == ("data", "own")]
         changed = [name for name in fixed if ours.get(name) != theirs.get(name)]

@@ -53,8 +53,8 @@ def study(
     """Run what is missing of a plan into the folder `out`, and write the rows of all of it.
 
     Killed at any moment, the same call resumes and ends with the same rows. A folder of other settings is refused; more
-    models, seeds, scores or data sets of the same suite may be added to it. `jobs` cells run at a time; None stands for
-    one a GPU, or one a core where there is none. Each has a `device`, which is no part of the plan.
+    models, seeds, scores, calibrators or data sets of the same suite may be added to it. `jobs` cells run at a time;
+    None stands for one a GPU, or one a core where there is none. Each has a `device`, which is no part of the plan.
     """
     check_device(device, cluster)
     plan, folder = plan.resolve(), ResultsFolder(Path(out).resolve())
@@ -71,8 +71,8 @@ def study(
         if not cluster:  # elsewhere a cell makes the images that its machine does not have
             for task in run_tasks(_make_images, _missing_shifts(plan, folder, ladders), jobs or count_jobs("cpu")):
                 failed |= {"shifted images": task.error} if task.error else {}
-        for derived in (False, True):  # an ensemble needs its members' outputs
-            wave = [cell for cell in cells if (cell.model == "ensemble") == derived]
+        for derived in (False, True):  # an ensemble needs its members' outputs, a mirrored model its weights
+            wave = [cell for cell in cells if cell.derived == derived]
             cell_jobs = jobs or (1 if cluster else count_jobs(device))
             for task in run_tasks(work, wave, cell_jobs, cluster, device):
                 cell = wave[task.number]
@@ -199,7 +199,7 @@ def _expected_work(cell: Cell, sets: int) -> int:
     """The work of a cell, in sets to forward."""
     if cell.model == "pixels":
         return 1
-    trained = not cell.run and cell.model != "ensemble"
+    trained = not cell.run and not cell.derived
     return (_EPOCH * cell.plan.training(cell.model, 0).epochs if trained else 0) + sets + _SETS
 
 

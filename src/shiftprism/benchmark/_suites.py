@@ -41,7 +41,9 @@ def in_distribution(plan: Plan, data: str, folder: ResultsFolder) -> InDistribut
     (file,) = list_data_files(plan, folder)
     if not file.exists():
         unseen = _unseen_names(plan, data)
-        train, test = (hold_out(_load_all_classes(plan, data, split), unseen)[0] for split in ("train", "test"))
+        train, test = (_load_all_classes(plan, data, split) for split in ("train", "test"))
+        if unseen:
+            train, test = hold_out(train, unseen)[0], hold_out(test, unseen)[0]
         tensors = {"train_images": train.images, "train_labels": train.labels}
         tensors |= {"test_images": test.images, "test_labels": test.labels}
         write_tensors(file, tensors, {"names": json.dumps(train.names)})
@@ -87,11 +89,15 @@ def _concept_and_far(plan: Plan, data: str, inside: InDistribution, test: Datase
         for step in suite("concept-splits", test, root=inside.root):
             yield step._replace(name="concept-splits")
         return
-    unseen = hold_out(_load_all_classes(plan, data, "all"), _unseen_names(plan, data))[1]
-    near = "unseen digits" if plan.suite == "digits" else "unseen classes"
+    names = _unseen_names(plan, data)
+    near: dict[str, Dataset] = {}
+    if names:
+        unseen = hold_out(_load_all_classes(plan, data, "all"), names)[1]
+        near["unseen digits" if plan.suite == "digits" else "unseen classes"] = unseen
     far = {"photographs": photographs()} if plan.suite == "digits" else _load_far(plan)
-    yield from suite("near-far", test, near={near: unseen}, far=far)
-    if len(unseen.names) > 1:
+    if near or far:
+        yield from suite("near-far", test, near=near, far=far)
+    if len(names) > 1:
         yield from concept(unseen, split_by_mean_image(test, unseen), "concept-splits")
 
 
@@ -111,17 +117,20 @@ def _load_all_classes(plan: Plan, data: str, split: str) -> Dataset:
 
 
 def _unseen_names(plan: Plan, data: str) -> tuple[str, ...]:
-    """The held-out classes: those named, or the last of each five (at least one)."""
+    """The held-out classes: those named, or the last of each five (at least one); none for the word none."""
     if plan.suite == "digits":
         return UNSEEN_DIGITS
     names = _load_all_classes(plan, data, "test").names
+    if plan.hold_out == ("none",) and "none" not in names:
+        return ()
     if plan.hold_out:
         if unknown := sorted(set(plan.hold_out) - set(names)):
             raise wrong("hold_out", f"classes of {data}", ", ".join(unknown), f"it has {', '.join(names)}")
         return plan.hold_out
     if len(names) < 3:
         got = f"{len(names)} in {data}"
-        raise wrong("data", "of three classes or more, so that one can be held out,", got, "add classes")
+        advice = "add classes, or say --hold-out none where a model learns all of them"
+        raise wrong("data", "of three classes or more, so that one can be held out,", got, advice)
     return names[4::5] or names[-1:]
 
 

@@ -15,14 +15,7 @@ from torch import Tensor, nn
 
 from shiftprism._checks import Floats, Integers, classes, matrix, wrong
 from shiftprism._files import WEIGHTS, fingerprint, write_json, write_tensors
-from shiftprism.calibrators._acceptance import (
-    Losses,
-    held_out_logits,
-    is_better,
-    is_clear,
-    sample_losses,
-    second_choices,
-)
+from shiftprism.calibrators._acceptance import HeldOut, Losses, is_clear, sample_losses, second_choices
 from shiftprism.calibrators._scaled_loss import ScaledLoss
 from shiftprism.metrics import ece
 from shiftprism.outputs import Outputs
@@ -97,6 +90,9 @@ class Calibrator(nn.Module, ABC):
     """Whether it reads |f|, so that bare logits or probabilities are refused."""
     errors_to_beat: ClassVar[float] = 1.0
     """How many standard errors of the held-out difference a gain must exceed."""
+    flattens: ClassVar[bool] = False
+    """Whether it can give one confidence to inputs of many: a mistake that the model itself held likely then costs as
+    much as any other, and the acceptance counts that."""
     settings: ClassVar[tuple[str, ...]] = ()
     """Names of constructor arguments that are words, not tensors; they are attributes as well."""
     unchanged: Tensor
@@ -235,35 +231,28 @@ def _accept(data: FitData, candidates: list[Candidate], fit: Callable[[FitData],
     labels, second = torch.from_numpy(data.labels), second_choices(data.outputs.logits)
     own = sample_losses(data.outputs.logits, labels, second)
     on_fit_set = [sample_losses(each.calibrator(data.outputs), labels, second) for each in candidates]
-    folds: list[Tensor] = []
+    held_out = _hold_out(data, len(candidates), fit)
     chosen, best, place = candidates[0]._replace(kept="logits", note="the fit was worse"), own, len(candidates)
     for number in reversed(range(len(candidates))):
         candidate, losses = candidates[number], on_fit_set[number]
+        errors, flat = candidate.calibrator.errors_to_beat, candidate.calibrator.flattens
         if not losses.mean <= best.mean:  # NaN, from a search that diverged, is not
             continue
-        if not is_clear(losses, best, _count_parameters(candidate.calibrator)):
-            folds = folds or _cross_validate(data, len(candidates), fit)
-            simpler = folds[place] if place < len(candidates) else data.outputs.logits
-            ours, theirs = (sample_losses(logits, labels, second) for logits in (folds[number], simpler))
-            if not is_better(ours, theirs, errors=candidate.calibrator.errors_to_beat):
+        if not is_clear(losses, best, _count_parameters(candidate.calibrator), likely=flat):
+            better, ours, theirs = held_out.compare(number, place, errors, flat)
+            if not better:
                 chosen = chosen._replace(note=_explain(candidate, ours, theirs)) if chosen.kept != "fit" else chosen
                 continue
         chosen, best, place = candidate, losses, number
-    held_out = {}
-    if folds:
-        after = folds[place] if place < len(candidates) else data.outputs.logits
-        for name, logits in (("before", data.outputs.logits), ("after", after)):
-            held_out[f"held_out_nll_{name}"] = sample_losses(logits, labels, second).mean
-            held_out[f"held_out_ece_{name}"] = ece(torch.softmax(logits, 1), data.labels)
-    return Accepted(chosen, own.mean, best.mean, held_out)
+    return Accepted(chosen, own.mean, best.mean, _describe_held_out(held_out, data, len(candidates), place))
 
 
-def _cross_validate(data: FitData, count: int, fit: Callable[[FitData], list[Candidate]]) -> list[Tensor]:
-    """Held-out logits (N, K) of each candidate; the model's own where there is but one sample."""
-    if len(data.labels) == 1:
-        return [data.outputs.logits] * count
+def _hold_out(data: FitData, count: int, fit: Callable[[FitData], list[Candidate]]) -> HeldOut:
+    """The candidates on held-out folds; of one sample, the model's own logits."""
 
     def fit_rows(rows: Integers) -> list[Callable[[Integers], Tensor]]:
+        if not len(rows):
+            return [lambda rows: data.outputs.logits[torch.from_numpy(rows)]]
         conditions = None if data.conditions is None else data.conditions[rows]
         part = FitData(data.outputs.rows(torch.from_numpy(rows)), data.labels[rows], conditions)
         return [partial(calibrate, each.calibrator) for each in fit(part)]
@@ -272,7 +261,17 @@ def _cross_validate(data: FitData, count: int, fit: Callable[[FitData], list[Can
         calibrated: Tensor = calibrator(data.outputs.rows(torch.from_numpy(rows)))
         return calibrated
 
-    return held_out_logits(fit_rows, data.labels, count, data.outputs.logits)
+    return HeldOut(fit_rows, torch.from_numpy(data.labels), data.outputs.logits, count)
+
+
+def _describe_held_out(held_out: HeldOut, data: FitData, count: int, place: int) -> dict[str, float]:
+    """The fields of the report that are cross-validated: none where no folds were needed."""
+    described = {}
+    for name, number in (("before", count), ("after", place)) if len(held_out.rows) else ():
+        described[f"held_out_nll_{name}"] = held_out.losses(number).mean
+        labels = data.labels[held_out.rows.numpy()]
+        described[f"held_out_ece_{name}"] = ece(torch.softmax(held_out.logits(number), 1), labels)
+    return described
 
 
 def _count_parameters(calibrator: Calibrator) -> int:

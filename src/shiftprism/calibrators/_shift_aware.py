@@ -1,23 +1,25 @@
-"""A temperature that reads style: fitted to clean data and to shifted copies of it."""
+"""A temperature that reads style and features: fitted to clean data and to shifted copies of it."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from shiftprism._checks import Floats, Integers, wrong
+from shiftprism._checks import Floats, wrong
 from shiftprism.calibrators._calibrator import UNFITTED, Calibrator, Candidate, FitData, Report
 from shiftprism.calibrators._descent import cholesky_solver, descend
 from shiftprism.calibrators._temperature import optimal_temperature, why_keep_temperature
-from shiftprism.outputs import Outputs
-from shiftprism.scores import Contrast
+from shiftprism.outputs import Outputs, read_fields
 
-_COMPONENTS = 50
-"""The principal components of clean style that the distance is taken in; chosen as docs/style.md says."""
+_STYLE, _FEATURES = 20, 32
+"""The most principal components of clean style and of features in a distance; chosen as docs/style.md says."""
+_ROWS = 20
+"""Clean rows for each component: with fewer, rows of the fit are nearer than new ones."""
+_FAR = 8.0
+"""z-scores stay within ± this: far outside the usual range says no more than outside."""
 _CLIP = 6.0
-"""The standardised features stay within ± this."""
+"""The standardised distances stay within ± this."""
 _LOWEST, _HIGHEST = -6.0, 3.0
 """The limits of ln m: confidence is lowered and raised by no more than a factor e⁻⁶ to e³ of the logits."""
 _PENALTY = 1e-3
@@ -25,12 +27,12 @@ _PENALTY = 1e-3
 
 
 class ShiftAware(Calibrator):
-    """m(x) · z with ln m a quadratic function of two numbers of the style: softer where the image looks shifted.
+    """m(x) · z with ln m quadratic in two distances from clean data, of style and of features: softer where it is far.
 
-    The two are the log odds of clean data against its shifted copies, as in the score `style`, and ln(1 + d²), where d
-    is the distance from clean style in its first principal components, each of unit variance. Every class has the same
-    factor m(x) > 0, so no prediction changes. `fit(outputs, labels, shifted={name: (outputs, labels), …})` gives clean
-    data half of the weight and the named sets equal shares of the other half; keys may be corruptions or families.
+    A distance is ln(1 + d²), d² the sum of squares of the first principal components of clean data, each scaled to unit
+    variance. Every class has the same factor m(x) > 0, so no prediction changes. `fit(outputs, labels, shifted={name:
+    (outputs, labels), …})` takes components from clean data alone and slopes from both: clean data have half of the
+    weight, and the named sets equal shares of the other half. Keys may be corruptions or families.
 
     >>> ShiftAware.fit(Outputs.from_logits(torch.zeros(3, 2)), [0, 1, 0])
     Traceback (most recent call last):
@@ -39,35 +41,41 @@ class ShiftAware(Calibrator):
     """
 
     keeps_predictions = needs_shifted = True
-    centre: Tensor
-    scale: Tensor
-    weight: Tensor
-    bias: Tensor
-    components: Tensor
-    """(S, C): from standardised style to components of unit variance."""
+    style_centre: Tensor
+    style_components: Tensor
+    """(S, C): from style, scaled by `style_scale`, to components of unit variance."""
+    style_scale: Tensor
+    feature_centre: Tensor
+    feature_scale: Tensor
+    feature_components: Tensor
+    """(D, C′)."""
     moments: Tensor
-    """(2, 2): means and deviations of the two numbers on clean data."""
+    """(2, 2): means and deviations of the two distances on clean data."""
     slopes: Tensor
     """(6,): of 1, q₁, q₂, q₁²/3, q₁q₂/3 and q₂²/3."""
 
     def __init__(
         self,
         *,
-        centre: Tensor,
-        scale: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        components: Tensor,
+        style_centre: Tensor,
+        style_scale: Tensor,
+        style_components: Tensor,
+        feature_centre: Tensor,
+        feature_scale: Tensor,
+        feature_components: Tensor,
         moments: Tensor,
         slopes: Tensor,
         unchanged: bool | Tensor = False,
         report: Report = UNFITTED,
     ) -> None:
-        size = len(centre)
-        tensors = {"centre": centre, "scale": scale, "weight": weight, "bias": bias}
-        shapes = {"centre": (size,), "scale": (size,), "weight": (2 * size,), "bias": ()}
-        tensors |= {"components": components, "moments": moments, "slopes": slopes}
-        shapes |= {"components": (size, components.shape[-1]), "moments": (2, 2), "slopes": (6,)}
+        tensors = {"style_centre": style_centre, "style_scale": style_scale, "style_components": style_components}
+        tensors |= {"feature_centre": feature_centre, "feature_scale": feature_scale}
+        tensors |= {"feature_components": feature_components, "moments": moments, "slopes": slopes}
+        shapes: dict[str, tuple[int, ...]] = {"moments": (2, 2), "slopes": (6,)}
+        for name in ("style", "feature"):
+            size = len(tensors[f"{name}_centre"])
+            shapes |= {f"{name}_centre": (size,), f"{name}_scale": (size,)}
+            shapes[f"{name}_components"] = (size, tensors[f"{name}_components"].shape[-1])
         for name, tensor in tensors.items():
             if tensor.shape != shapes[name]:
                 raise wrong(name, f"of shape {shapes[name]}", f"{tuple(tensor.shape)}", "pass the tensors of one fit")
@@ -77,15 +85,13 @@ class ShiftAware(Calibrator):
     def _fit(cls, data: FitData, *, reader: dict[str, Any] | None = None) -> list[Candidate]:
         assert data.conditions is not None
         best = optimal_temperature(data.loss)
-        reader = _fit_reader(data.outputs, data.conditions) if reader is None else reader
+        reader = _fit_reader(data.outputs.rows(torch.from_numpy(data.conditions == 0))) if reader is None else reader
         flat = torch.tensor([-best.log_temperature, 0, 0, 0, 0, 0], dtype=torch.float64)
         plain = cls(**reader, slopes=flat)
-        simple = best.candidate(plain, "style was of no use")
+        simple = best.candidate(plain, "the distances were of no use")
         if reason := why_keep_temperature(data.loss):
             return [simple._replace(note=reason)]
-        held = np.flatnonzero(_is_held(data.conditions))
-        part = FitData(data.outputs.rows(torch.from_numpy(held)), data.labels[held], data.conditions[held])
-        point, converged, iterations = _minimum(part, plain._terms(part.outputs).numpy(), flat.numpy())
+        point, converged, iterations = _minimum(data, plain._terms(data.outputs).numpy(), flat.numpy())
         fitted = cls(**reader, slopes=torch.from_numpy(point))
         return [Candidate(fitted, converged, iterations + best.iterations, fold_options={"reader": reader}), simple]
 
@@ -95,44 +101,64 @@ class ShiftAware(Calibrator):
         return factor.to(outputs.logits.dtype)[:, None] * outputs.logits
 
     def _terms(self, outputs: Outputs) -> Tensor:
-        """(N, 6): 1, both numbers standardised and clipped, and their products."""
-        numbers = _read_numbers(outputs, Contrast(self.centre, self.scale, self.weight, self.bias), self.components)
-        mean, deviation = self.moments.to(numbers)
-        q = ((numbers - mean) / deviation).clamp(-_CLIP, _CLIP)
+        """(N, 6): 1, both distances standardised and clipped, and their products."""
+        distances = _read_distances(
+            outputs,
+            _Space(self.style_centre, self.style_scale, self.style_components),
+            _Space(self.feature_centre, self.feature_scale, self.feature_components),
+        )
+        mean, deviation = self.moments.to(distances)
+        q = ((distances - mean) / deviation).clamp(-_CLIP, _CLIP)
         first, second = q.unbind(1)
         products = torch.stack([first * first, first * second, second * second], 1) / 3
         return torch.cat([torch.ones_like(q[:, :1]), q, products], 1)
 
 
-def _read_numbers(outputs: Outputs, contrast: Contrast, components: Tensor) -> Tensor:
-    """(N, 2): the log odds of clean style, and ln(1 + d²)."""
-    z = contrast.standardise(outputs)
-    distance = (z @ components.to(z)).square().sum(1)
-    return torch.stack([contrast.log_odds(z), torch.log1p(distance)], 1)
+class _Space(NamedTuple):
+    """The first principal components of clean data, in which a distance from it is taken."""
+
+    centre: Tensor
+    scale: Tensor
+    components: Tensor
+
+    @staticmethod
+    def fit(values: Tensor, most: int) -> "_Space":
+        centre, spread = values.mean(0), values.std(0, correction=0)
+        # what never varies, such as the chroma of grey images, counts for nothing
+        scale = torch.where(spread > 1e-6 * centre.abs().clamp_min(1e-3), spread, torch.inf)
+        z = ((values - centre) / scale).clamp(-_FAR, _FAR)
+        variances, vectors = torch.linalg.eigh(z.T.cov(correction=0).reshape(z.shape[1], -1))
+        count = min(most, max(1, len(values) // _ROWS))
+        variances, vectors = variances[-count:], vectors[:, -count:]
+        varies = variances > 1e-6 * variances[-1].clamp_min(1e-6)
+        return _Space(centre, scale, (vectors / variances.clamp_min(1e-12).sqrt())[:, varies])
+
+    def distance(self, values: Tensor) -> Tensor:
+        """(N,): ln(1 + d²)."""
+        if values.shape[1] != len(self.centre):
+            got = f"{values.shape[1]} columns"
+            raise wrong(
+                "outputs", f"of {len(self.centre)} columns of style or features", got, "pass those of its model"
+            )
+        z = ((values - self.centre.to(values)) / self.scale.to(values)).clamp(-_FAR, _FAR)
+        return torch.log1p((z @ self.components.to(values)).square().sum(1))
 
 
-def _is_held(conditions: Integers) -> NDArray[np.bool_]:
-    """(N,): every second row, on which the slopes are fitted; the contrast is fitted to the others.
-
-    Rows that a contrast was fitted to look more clearly clean or shifted than new ones do, and slopes fitted to them
-    would be too small for new ones.
-    """
-    held = np.arange(len(conditions)) % 2 == 1
-    return held if (held & (conditions == 0)).any() else np.ones(len(conditions), bool)
+def _read_distances(outputs: Outputs, style: _Space, features: _Space) -> Tensor:
+    """(N, 2): of style and of features, in float32 or wider."""
+    fields = read_fields(outputs, "style", "features")
+    values = [field.to(torch.promote_types(field.dtype, torch.float32)) for field in fields]
+    return torch.stack([space.distance(own) for space, own in zip((style, features), values, strict=True)], 1)
 
 
-def _fit_reader(outputs: Outputs, conditions: Integers) -> dict[str, Any]:
-    """What reads the two numbers from style: a contrast of clean rows (condition 0) with the shifted ones."""
-    held, clean = torch.from_numpy(_is_held(conditions)), torch.from_numpy(conditions == 0)
-    used = held if bool(held.all()) else ~held
-    contrast = Contrast.fit(outputs.rows(used & clean), outputs.rows(used & ~clean))
-    z = contrast.standardise(outputs.rows(used & clean))
-    values, vectors = torch.linalg.eigh(z.T.cov(correction=0).reshape(z.shape[1], -1))
-    values, vectors = values[-_COMPONENTS:], vectors[:, -_COMPONENTS:]
-    components = (vectors / values.clamp_min(1e-12).sqrt())[:, values > 1e-6 * values[-1].clamp_min(1e-6)]
-    numbers = _read_numbers(outputs.rows(held & clean), contrast, components)
-    moments = torch.stack([numbers.mean(0), numbers.std(0, correction=0).clamp_min(1e-6)])
-    return {**contrast._asdict(), "components": components, "moments": moments}
+def _fit_reader(clean: Outputs) -> dict[str, Any]:
+    """What reads the two distances from Outputs, fitted to clean rows."""
+    style, features = read_fields(clean, "style", "features")
+    spaces = {"style": _Space.fit(style, _STYLE), "feature": _Space.fit(features, _FEATURES)}
+    distances = _read_distances(clean, spaces["style"], spaces["feature"])
+    moments = torch.stack([distances.mean(0), distances.std(0, correction=0).clamp_min(1e-6)])
+    tensors = {f"{name}_{part}": tensor for name, space in spaces.items() for part, tensor in space._asdict().items()}
+    return {**tensors, "moments": moments}
 
 
 def _minimum(data: FitData, rows: Floats, start: Floats) -> tuple[Floats, bool, int]:

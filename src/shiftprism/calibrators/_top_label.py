@@ -20,6 +20,7 @@ class TopLabel(Calibrator, ABC):
     # Nothing holds a step to the model's own confidence: a bin of few samples, all of them right, becomes sure in most
     # folds at once, and one standard error does not show it.
     errors_to_beat = 2.0
+    flattens = True
     edges: Tensor
     values: Tensor
 

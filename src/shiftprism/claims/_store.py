@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shiftprism._errors import choice, wrong
-from shiftprism._files import write_text
+from shiftprism._files import check_file, write_text
 from shiftprism.claims._claim import JUDGEMENTS, Estimate, Finding, Judgement
 from shiftprism.claims._list import CLAIMS
 
@@ -27,8 +27,8 @@ def write_findings(path: str | Path, findings: Sequence[Finding]) -> None:
 def read_findings(path: str | Path) -> list[Finding]:
     """The findings that `write_findings` wrote; a claim that this version does not know is an error."""
     try:
-        return [_from_object(one) for one in json.loads(Path(path).read_text(encoding="utf-8"))]
-    except (ValueError, TypeError, KeyError) as error:
+        return [_from_object(one) for one in json.loads(check_file(Path(path)).read_text(encoding="utf-8"))]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         got = f"{path} ({type(error).__name__}: {error})"
         raise wrong("path", "a file of findings", got, "write it again with `shiftprism report`") from error
 

@@ -1,7 +1,7 @@
 """A Classifier from any trained model that ends in a linear layer."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -9,51 +9,103 @@ from torch import Tensor, nn
 
 from shiftprism._checks import wrong
 from shiftprism.classifier._classifier import Classifier
+from shiftprism.classifier._headless import Adapted, Headless, first_weights
+from shiftprism.classifier._last_layer import Ending, find_ending
+from shiftprism.classifier._preprocessing import Preprocessing
 from shiftprism.heads import Head, Linear
 
 
 def adapt(
-    model: nn.Module, example: Tensor, mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,)
+    model: nn.Module,
+    example: Tensor,
+    mean: Sequence[float] = (0.0,),
+    std: Sequence[float] = (1.0,),
+    names: Sequence[str] = (),
+    preprocessing: Preprocessing | None = None,
+    head: "str | Sequence[str] | None" = None,
+    factory: "str | Callable[[], Any] | None" = None,
 ) -> Classifier:
-    """A Classifier from any trained model that ends in `nn.Linear` or one of our heads; the model stays as it is.
+    """A Classifier from any trained model that ends in a linear layer or one of our heads; the model stays as it is.
 
-    The Classifier is where the model is, in the model's own precision; its head computes in at least float32.
+    The last layer may be `nn.Linear` or a 1 × 1 convolution before or after average pooling, normed, wrapped or adapted
+    (LoRA); its features are its input, pooled. Two heads that are averaged become one on both their features. The model
+    may return a tensor, a sequence, a table or an object with logits. The Classifier is where the model is, in the
+    model's own precision; its head computes in at least float32.
 
-    `example` is a small batch of images as the Classifier will get them: uint8, or floats in [0, 1]. `mean` and `std`
-    are those of the model's own preprocessing; leave them out when the model takes images in [0, 1].
+    - `example`: a small batch of images as the Classifier will get them: uint8, or floats in [0, 1].
+    - `mean`, `std`: those of the model's own preprocessing; leave them out when the model takes images in [0, 1].
+    - `names`: the names of the classes.
+    - `preprocessing`: its size, resize rule and channels; without it images are taken as they are.
+    - `head`: the name of the last layer, or of those that are averaged, where there are several candidates.
+    - `factory`: what makes the model's code, or its name "package.module:function". The name is saved with the
+      Classifier to tell people what `Classifier.load(folder, model=…)` needs; nothing imports it from there.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 3))
     >>> adapt(model, torch.rand(2, 1, 8, 8)).outputs(torch.rand(5, 1, 8, 8))
     Outputs(N=5, D=16, K=3)
     """
-    copied = copy.deepcopy(model).eval()
-    weights = _first_weights(copied)
+    copied = _copy(model).eval()
+    weights = first_weights(copied)
     example = example.to(weights.device)
+    rule = preprocessing or Preprocessing()
     # only its `normalise` is used here
-    images = _assemble(nn.Identity(), Linear(1, 1), mean, std, like=weights).normalise(example)
-    layer, expected = _find_last_layer(copied, images.to(weights.dtype))
-    head = _as_head(copied.get_submodule(layer))
-    adapted = _assemble(_Headless(copied, layer, weights), head, mean, std, like=weights).eval()
-    # Our head rounds W f before it adds b, nn.Linear may not: 1e-4 is far above that in float32, too little in halves.
-    rounding = 4 * torch.finfo(expected.dtype).eps
-    with torch.no_grad():
-        size = float(expected.abs().max())
-        logits = adapted(example).to(expected.dtype)  # our head computes in float32, whatever the model's precision
-        if not torch.allclose(logits, expected, rtol=max(1e-4, rounding), atol=max(1e-5, rounding * size)):
-            got = "one with other logits once its last layer is taken out"
-            raise wrong("model", "one that uses its last layer once", got, "build a Classifier yourself")
+    normaliser = _assemble(nn.Identity(), Linear(1, 1), mean, std, like=weights, preprocessing=rule)
+    images = _make_probes(normaliser.normalise(example), normaliser)
+    ending = _run(lambda: find_ending(copied, images.to(weights.dtype), head))
+    cuts, last, expected = ending
+    headless = Headless(copied, cuts, expected.shape[1])
+    adapted = _assemble(headless, last, mean, std, like=weights, preprocessing=rule, names=names).eval()
+    adapted.adapted = Adapted(_name_factory(factory), cuts, tuple(images.shape[1:]))
+    _compare(adapted, images, ending)
     return adapted
 
 
-def _first_weights(model: nn.Module) -> Tensor:
-    """A tensor on the device and of the type that the model computes in: its first parameter or buffer of floats."""
-    tensors = (*model.parameters(), *model.buffers())
-    return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
+def _copy(model: nn.Module) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise wrong("model", "an nn.Module", type(model).__name__, "wrap it in one, or use Outputs.from_logits")
+    model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
+    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        model = model.module
+    if isinstance(model, torch.jit.ScriptModule):
+        advice = "pass the module that was scripted or traced"
+        raise wrong(
+            "model", "a module of Python code", "a TorchScript module, whose layers cannot be taken out", advice
+        )
+    # torch copies no tensor with a history, such as the weight that a norm has computed
+    computed = [
+        value
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor) and value.grad_fn is not None
+    ]
+    try:
+        return copy.deepcopy(model, {id(value): value.detach().clone() for value in computed})
+    except (RuntimeError, TypeError) as error:
+        got = f"one that cannot be copied ({error})"
+        raise wrong("model", "a module that copy.deepcopy takes", got, "build a Classifier yourself") from error
 
 
-def _assemble(backbone: nn.Module, head: Head, mean: Sequence[float], std: Sequence[float], like: Tensor) -> Classifier:
+def _make_probes(images: Tensor, normaliser: Classifier) -> Tensor:
+    """The normalised example and its negative: what holds for both by chance is rare, also for a single grey image."""
+    pixels = images * normaliser.std + normaliser.mean
+    return torch.cat([images, (1 - pixels - normaliser.mean) / normaliser.std])
+
+
+def _run(work: Callable[[], Ending]) -> Ending:
+    try:
+        return work()
+    except (RuntimeError, TypeError, AttributeError, IndexError, NotImplementedError) as error:
+        got = f"ones that it fails on ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+        raise wrong(
+            "example", "images that the model takes", got, "pass a batch of its own size and channels"
+        ) from error
+
+
+def _assemble(
+    backbone: nn.Module, head: Head, mean: Sequence[float], std: Sequence[float], like: Tensor, **more: Any
+) -> Classifier:
     """A Classifier that normalises where `like` is, in its precision but at least in float32."""
-    classifier = Classifier(backbone, head, mean, std)
+    classifier = Classifier(backbone, head, mean, std, **more)
     dtype = torch.promote_types(like.dtype, torch.float32)
     classifier.pixel_statistics.to(like.device, dtype)
     for name, values in (("mean", mean), ("std", std)):
@@ -61,65 +113,30 @@ def _assemble(backbone: nn.Module, head: Head, mean: Sequence[float], std: Seque
     return classifier
 
 
-def _find_last_layer(model: nn.Module, images: Tensor) -> tuple[str, Tensor]:
-    """The name of the layer whose output is the model's own, and that output."""
-    layer_outputs: dict[str, Tensor] = {}
-
-    def remember(name: str) -> Any:
-        return lambda module, inputs, output: layer_outputs.update({name: output})
-
-    hooks = [
-        module.register_forward_hook(remember(name))
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear | Head)
-    ]
+def _compare(adapted: Classifier, images: Tensor, ending: Ending) -> None:
+    """Refuse a Classifier whose logits are not the model's."""
+    expected = ending.logits
+    # Our head rounds W f before it adds b, nn.Linear may not: 1e-4 is far above that in float32, too little in halves.
+    # A mean over many places in halves is rounded at each of them.
+    rounding = (4 if ending.cuts[0].reduction == "flat" else 16) * torch.finfo(expected.dtype).eps
     with torch.no_grad():
-        logits = _logits(model(images))
-    for hook in hooks:
-        hook.remove()
-    equal = [name for name, output in layer_outputs.items() if output is logits or torch.equal(output, logits)]
-    if not equal or logits.ndim != 2:
-        shape, count = tuple(logits.shape), len(layer_outputs)
-        got = f"a model whose output of shape {shape} is that of none of {count} linear layers"
-        advice = "end the model in nn.Linear or a shiftprism head, without softmax, or build a Classifier yourself"
-        raise wrong("model", "one that ends in its last linear layer", got, advice)
-    if logits.shape[1] < 2:
-        advice = "give it two outputs: what is computed here compares the logits of classes"
-        raise wrong("model", "a classifier of two classes or more", "one with a single logit", advice)
-    return equal[-1], logits
+        size = float(expected.abs().max())
+        logits = adapted.head(_run_backbone(adapted, images)).to(expected.dtype)  # our head is in float32 or wider
+        if not torch.allclose(logits, expected, rtol=max(1e-4, rounding), atol=max(1e-5, rounding * size)):
+            got = "one with other logits once its last layer is taken out"
+            raise wrong("model", "one that uses its last layer once", got, "build a Classifier yourself")
 
 
-class _Headless(nn.Module):
-    """A model whose last layer returns its input, so that the model returns the features."""
-
-    like: Tensor
-
-    def __init__(self, model: nn.Module, last: str, weights: Tensor) -> None:
-        super().__init__()
-        # a buffer that no file holds, so that `.half()` and `.double()` change it with the model
-        self.register_buffer("like", weights.new_empty(0), persistent=False)
-        self.model = model if last else nn.Identity()
-        if last:
-            parent, _, name = last.rpartition(".")
-            setattr(model.get_submodule(parent), name, nn.Identity())
-
-    def forward(self, images: Tensor) -> Tensor:
-        return _logits(self.model(images.to(self.like.dtype)))
+def _run_backbone(adapted: Classifier, images: Tensor) -> Tensor:
+    try:
+        features: Tensor = adapted.backbone(images)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        got = f"one that fails once its last layer is taken out ({type(error).__name__}: {error})"
+        raise wrong("model", "one that only calls its last layer", got, "build a Classifier yourself") from error
+    return features
 
 
-def _logits(output: Any) -> Tensor:
-    """The logits a model returns: a tensor, or an object that holds them as `.logits`, as in transformers."""
-    logits = getattr(output, "logits", output)
-    if not isinstance(logits, Tensor):
-        raise wrong("model", "one that returns logits", type(output).__name__, "wrap it so that it returns one tensor")
-    return logits
-
-
-def _as_head(layer: nn.Module) -> Head:
-    if isinstance(layer, Head):
-        return layer
-    assert isinstance(layer, nn.Linear)
-    head = Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
-    head.to(layer.weight)
-    head.load_state_dict(layer.state_dict())
-    return head
+def _name_factory(factory: "str | Callable[[], Any] | None") -> str | None:
+    if factory is None or isinstance(factory, str):
+        return factory
+    return f"{factory.__module__}:{factory.__qualname__}"

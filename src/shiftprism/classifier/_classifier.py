@@ -1,7 +1,8 @@
 """Classifier = normalisation + backbone + head: images, as uint8 or as floats in [0, 1], in; Outputs out."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ from torch import Tensor, nn
 
 from shiftprism._checks import choice, wrong
 from shiftprism._files import WEIGHTS, fingerprint, load_state, read_json, read_tensors, write_json, write_tensors
+from shiftprism._imports import import_named
 from shiftprism.backbones import BACKBONES
+from shiftprism.classifier._headless import Adapted, Headless, probe_image
+from shiftprism.classifier._preprocessing import Preprocessing, to_floats
 from shiftprism.classifier._recipe import ADVICE, FORMAT, ModelFile, check_model_file
 from shiftprism.heads import HEADS, Head, Linear, settings_of
 from shiftprism.outputs import Outputs
@@ -32,6 +36,7 @@ class Classifier(nn.Module):
         mean: Sequence[float] = (0.0,),
         std: Sequence[float] = (1.0,),
         names: Sequence[str] = (),
+        preprocessing: Preprocessing | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(head, Head):
@@ -47,11 +52,15 @@ class Classifier(nn.Module):
         self.register_buffer("std", torch.tensor(list(std), dtype=torch.float32)[:, None, None])
         self.mean: Tensor
         self.std: Tensor
+        if names and (len(names) != head.out_features or len(set(names)) != len(names)):
+            got = f"{len(names)} names, {len(set(names))} of them different"
+            raise wrong("names", f"{head.out_features} different ones", got, "pass one name for each class")
         self.names = tuple(names) or tuple(str(number) for number in range(head.out_features))
         # the names and arguments that `build` was called with; a model made of other code has none
         self.recipe: dict[str, Any] | None = None
-        # height and width of the images it was trained on, which `train` sets; None takes any size
-        self.image_size: tuple[int, int] | None = None
+        self.preprocessing = preprocessing or Preprocessing()
+        # how `adapt` made it from a model of other code
+        self.adapted: Adapted | None = None
 
     @staticmethod
     def build(
@@ -76,23 +85,64 @@ class Classifier(nn.Module):
         classifier.recipe = {"backbone": backbone, "arguments": {"channels": channels, **arguments}, "head": head}
         return classifier
 
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """Height and width of the images that the backbone sees; None takes any size. `train` sets it."""
+        return self.preprocessing.size
+
+    @image_size.setter
+    def image_size(self, size: tuple[int, int] | None) -> None:
+        self.preprocessing = replace(self.preprocessing, size=size)
+
+    def prepare(self, image: Tensor) -> Tensor:
+        """One image (C, H, W) of any size, uint8 or in [0, 1], as the model sees it before it normalises: in floats.
+
+        It is resized and cropped by `preprocessing`, and grey or RGB as the model needs it. Loaders call this, so that
+        images of different sizes fit into one batch; `outputs` of the result and of the image itself are the same.
+
+        >>> rule = Preprocessing(size=(8, 8), resize=8, channels=1)
+        >>> classifier = Classifier.build("digits", "vanilla", names=("cat", "dog"), channels=1)
+        >>> classifier.preprocessing = rule
+        >>> classifier.prepare(torch.zeros(3, 40, 30, dtype=torch.uint8)).shape
+        torch.Size([1, 8, 8])
+        """
+        if image.ndim != 3:
+            raise wrong("image", "of shape (C, H, W)", f"shape {tuple(image.shape)}", "prepare one image at a time")
+        _check_type(image)
+        floats = to_floats(self.preprocessing.apply(image[None]))
+        floats = self.preprocessing.match_channels(floats[0])[None]
+        self._check_shape(floats)
+        return floats[0]
+
     def normalise(self, images: Tensor) -> Tensor:
-        """(x − mean) / std by channel, in the precision of `mean`; uint8 is divided by 255 first."""
-        if images.ndim != 4:
-            raise wrong("images", "of shape (N, C, H, W)", f"shape {tuple(images.shape)}", "add the batch dimension")
+        """(x − mean) / std by channel, in the precision of `mean`; uint8 is divided by 255 first.
+
+        Images of another size than the model's are resized and cropped before, where `preprocessing` has a rule.
+        """
+        images = self._match_size(images)
         if images.dtype == torch.uint8:
             images = images.to(self.mean.dtype) / 255
-        elif not images.is_floating_point():
-            raise wrong("images", "uint8, or floats in [0, 1]", f"{images.dtype}", "convert them with .to(torch.uint8)")
+        self._check_shape(images)
+        return ((images - self.mean) / self.std).to(self.mean.dtype)
+
+    def _match_size(self, images: Tensor) -> Tensor:
+        if images.ndim != 4:
+            raise wrong("images", "of shape (N, C, H, W)", f"shape {tuple(images.shape)}", "add the batch dimension")
+        _check_type(images)
+        return self.preprocessing.apply(images)
+
+    def _check_shape(self, images: Tensor) -> None:
         # one mean may serve all channels of a model made of other code; `build` gives each channel its own
-        if images.shape[1] != self.mean.shape[0] and (self.mean.shape[0] > 1 or self.recipe is not None):
+        several = self.mean.shape[0] if self.mean.shape[0] > 1 or self.recipe is not None else None
+        channels = self.preprocessing.channels or several
+        if channels not in (None, images.shape[1]):
             got, advice = f"{images.shape[1]} channels", "this model was trained on images with another number"
-            raise wrong("images", f"of {self.mean.shape[0]} channels", got, advice)
+            raise wrong("images", f"of {channels} channels", got, advice)
         if self.image_size is not None and tuple(images.shape[2:]) != self.image_size:
             got = "{} × {}".format(*images.shape[2:])
-            advice = "resize them to what the model was trained on, or set classifier.image_size = None to take any"
+            advice = "resize them to what the model was trained on, give the model a resize rule as its "
+            advice += "classifier.preprocessing, or set classifier.image_size = None to take any"
             raise wrong("images", "of {} × {} pixels".format(*self.image_size), got, advice)
-        return ((images - self.mean) / self.std).to(self.mean.dtype)
 
     def features(self, images: Tensor) -> Tensor:
         """f, (N, D): the head's input."""
@@ -100,7 +150,8 @@ class Classifier(nn.Module):
         return features
 
     def outputs(self, images: Tensor) -> Outputs:
-        """Everything the classifier says about a batch."""
+        """Everything the classifier says about a batch; style is that of the images after resize and crop."""
+        images = self._match_size(images)
         with collect_layers() as layers:
             features = self.features(images)
         seen = [layers[name] for name in self.style_layers if name in layers]
@@ -115,54 +166,154 @@ class Classifier(nn.Module):
         return logits
 
     def fingerprint(self) -> str:
-        """A SHA-256 of weights, normalisation and the head's settings: equal for equal models, on any device."""
+        """A SHA-256 of weights, normalisation, resize rule and settings of the head: equal for equal models."""
         weights, settings = fingerprint(self.state_dict()), settings_of(self.head)
-        # most heads have no settings, and the fingerprint of their weights alone, as in earlier versions
-        return hashlib.sha256(f"{weights}{settings}".encode()).hexdigest() if settings else weights
+        # Most heads have no settings, and most models no resize rule: they have the fingerprint of their weights alone,
+        # as in earlier versions. Without such a rule no size changes what the model says of an image it takes.
+        rule = self.preprocessing if self.preprocessing.resize is not None else ""
+        about = f"{settings or ''}{rule}"
+        return hashlib.sha256(f"{weights}{about}".encode()).hexdigest() if about else weights
 
     def save(self, folder: str | Path) -> None:
         """Write `weights.safetensors`, then `model.json`, which names the weights it belongs to."""
         folder = Path(folder)
-        write_tensors(folder / WEIGHTS, self.state_dict(), {"format": FORMAT})
-        about = {"format": FORMAT, "names": list(self.names), "recipe": self.recipe, "image_size": self.image_size}
+        write_tensors(folder / WEIGHTS, _separate(self.state_dict()), {"format": FORMAT})
+        about = {"format": FORMAT, "names": list(self.names), "recipe": self.recipe}
+        about |= {"preprocessing": asdict(self.preprocessing)}
+        if self.adapted is not None:
+            about["adapted"] = self.adapted._replace(logits=_answer_probe(self, self.adapted))._asdict()
         about |= {"settings": settings_of(self.head), "weights": fingerprint(self.state_dict())}
         write_json(folder / "model.json", about)
 
     @staticmethod
-    def load(folder: str | Path, backbone: nn.Module | str | None = None, head: Head | None = None) -> "Classifier":
+    def load(
+        folder: str | Path,
+        backbone: nn.Module | str | None = None,
+        head: Head | None = None,
+        model: "str | Callable[[], nn.Module] | None" = None,
+    ) -> "Classifier":
         """The classifier saved in a folder, in evaluation mode.
 
-        One that was not made by `build` needs its `backbone` and `head`, as code. The name of a backbone instead stands
-        for that backbone with a linear head. Strict: a tensor that is missing, unknown or of another shape is named.
+        One that was adapted needs its code: `model`, a function without arguments that returns the bare model as it was
+        given to `adapt`, or a Classifier; or its name, "package.module:function", which is imported because it is
+        passed. Nothing that a file names is ever imported. A Classifier built by hand needs its `backbone` and `head`;
+        the name of a backbone instead stands for that backbone with a linear head. Strict: a tensor that is missing,
+        unknown or of another shape is named.
         """
         folder = Path(folder)
+        about, state = _read_folder(folder)
         file = folder / "model.json"
-        if not file.exists():
-            raise wrong("folder", "a saved model", f"{folder} without model.json", "name a folder of a trained model")
-        described = read_json(file, "a saved model", "name a folder that Classifier.save wrote")
-        if described.get("format") != FORMAT:
-            got = f"{folder} of format {described.get('format')}"
-            raise wrong("folder", f"a model of format {FORMAT}", got, "it was written by another version")
-        state, _ = read_tensors(folder / WEIGHTS, FORMAT, ADVICE)
-        about = check_model_file(described, file, state)
         if about.recipe is not None:
             classifier = _build_again(about, file)
+        elif model is not None:
+            classifier = Classifier(*_parts_of_model(model, about, state))
+        elif about.adapted is not None and (backbone is None or isinstance(backbone, str)):
+            made = f", made by {about.adapted.factory}" if about.adapted.factory else ""
+            advice = "pass the function that makes its code: model=make, or --model package.module:make"
+            raise wrong("model", "given", f"nothing for {folder}, which was adapted from code{made}", advice)
         else:
-            classifier = Classifier(*_make_parts(backbone, head, state, len(about.names)), names=about.names)
-        classifier.image_size = about.image_size
+            classifier = Classifier(*_make_parts(backbone, head, state, len(about.names)))
+        if len(about.names) != classifier.head.out_features:
+            got = f"{len(about.names)} names for {classifier.head.out_features} classes in {file}"
+            raise wrong("folder", "a whole saved model", got, ADVICE)
+        classifier.names = about.names
+        classifier.preprocessing, classifier.adapted = about.preprocessing, about.adapted
         # the buffers take the number of channels of the saved ones: `mean` and `std` were not known above
         channels = len(state.get("mean", classifier.mean))
         classifier.mean = classifier.mean.new_zeros(channels, 1, 1)
         classifier.std = classifier.std.new_ones(channels, 1, 1)
         _match_precision(classifier, state)
         load_state(classifier, state, folder / WEIGHTS, ADVICE)
-        if len(about.names) != classifier.head.out_features:
-            got = f"{len(about.names)} names for {classifier.head.out_features} classes in {file}"
-            raise wrong("folder", "a whole saved model", got, ADVICE)
         _restore_settings(classifier.head, about, file)
         if fingerprint(classifier.state_dict()) != about.weights:
             raise wrong("folder", "a whole saved model", f"{folder} with other weights", ADVICE)
-        return classifier.eval()
+        _check_probe(classifier.eval())
+        return classifier
+
+
+def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same on the CPU, each in memory of its own: a model may use one layer in two places, and no file says so."""
+    taken: set[int] = set()
+    separate = {}
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu()
+        place = tensor.untyped_storage().data_ptr()
+        separate[name] = tensor.clone() if place in taken else tensor
+        taken.add(place)
+    return separate
+
+
+def _read_folder(folder: Path) -> tuple[ModelFile, dict[str, Tensor]]:
+    """What `model.json` says, checked, and the tensors."""
+    if folder.suffix == ".pt2" or (folder.suffix in (".pt", ".pth") and folder.is_file()):
+        got = f"{folder}, which cannot be opened without running code of the file"
+        advice = "load it where you trust it, adapt(model, example, factory=…) and save the Classifier"
+        raise wrong("folder", "a folder that Classifier.save wrote", got, advice)
+    file = folder / "model.json"
+    if not file.exists():
+        raise wrong("folder", "a saved model", f"{folder} without model.json", "name a folder of a trained model")
+    described = read_json(file, "a saved model", "name a folder that Classifier.save wrote")
+    if described.get("format") != FORMAT:
+        got = f"{folder} of format {described.get('format')}"
+        raise wrong("folder", f"a model of format {FORMAT}", got, "it was written by another version")
+    state, _ = read_tensors(folder / WEIGHTS, FORMAT, ADVICE)
+    return check_model_file(described, file, state), state
+
+
+def _parts_of_model(
+    model: "str | Callable[[], nn.Module]", about: ModelFile, state: dict[str, Tensor]
+) -> tuple[nn.Module, Head]:
+    """The parts of a saved model, made by the code that the caller passed."""
+    make = import_named("model", model) if isinstance(model, str) else model
+    try:
+        made = make()
+    except Exception as error:  # it is a user's program: it may raise anything
+        got = f"{model}, which raised {type(error).__name__}: {' '.join(str(error).split())}"
+        raise wrong(
+            "model", "a function without arguments that makes a model", got, "call it yourself first"
+        ) from error
+    if isinstance(made, Classifier):
+        return made.backbone, made.head
+    cuts = () if about.adapted is None else about.adapted.cuts
+    expected = f"a function that returns {'the model that was adapted' if cuts else 'a Classifier'}"
+    if not isinstance(made, nn.Module) or not cuts:
+        raise wrong("model", expected, f"one that returns a {type(made).__name__}", "pass the one it was saved from")
+    modules = dict(made.named_modules())
+    if missing := [cut.layer for cut in cuts if cut.layer not in modules]:
+        got = f"one that returns a {type(made).__name__} without the layer {missing[0]!r}"
+        raise wrong("model", expected, got, "pass the one it was saved from")
+    last = modules[cuts[0].layer]
+    # a head of other sizes than the saved one is found when the weights are loaded
+    width = state["head.weight"].shape[-1] if "head.weight" in state else 1
+    head = last if isinstance(last, Head) else Linear(width, len(about.names), bias="head.bias" in state)
+    return Headless(made, cuts, len(about.names)), head
+
+
+def _answer_probe(classifier: Classifier, adapted: Adapted) -> tuple[float, ...]:
+    """The logits of the probe image; none where they are not finite."""
+    training = classifier.training
+    with torch.no_grad():
+        logits = classifier.eval()(probe_image(adapted.shape).to(classifier.mean.device))[0].double().cpu()
+    classifier.train(training)
+    return tuple(float(f"{value:.6g}") for value in logits.tolist()) if bool(logits.isfinite().all()) else ()
+
+
+def _check_probe(classifier: Classifier) -> None:
+    """Refuse code that has the same tensors as the saved model and computes something else."""
+    if classifier.adapted is None or not classifier.adapted.logits:
+        return
+    saved, found = (
+        torch.tensor(logits) for logits in (classifier.adapted.logits, _answer_probe(classifier, classifier.adapted))
+    )
+    # far above what devices and versions differ by
+    if found.shape != saved.shape or float((saved - found).abs().max()) > 0.02 * float(saved.abs().max()) + 1e-3:
+        got = "code that gives other logits with the same weights"
+        raise wrong("model", "the code that was adapted", got, "pass the function and the versions it was saved with")
+
+
+def _check_type(images: Tensor) -> None:
+    if images.dtype != torch.uint8 and not images.is_floating_point():
+        raise wrong("images", "uint8, or floats in [0, 1]", f"{images.dtype}", "convert them with .to(torch.uint8)")
 
 
 def _build_again(about: ModelFile, file: Path) -> Classifier:

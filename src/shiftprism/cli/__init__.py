@@ -6,7 +6,25 @@ from collections.abc import Sequence
 import typer
 
 from shiftprism import __version__
-from shiftprism.cli import benchmark, calibrate, claims, corrupt, data, demo, listing, report, show, train
+from shiftprism.cli import (
+    benchmark,
+    calibrate,
+    claims,
+    corrupt,
+    data,
+    demo,
+    explain,
+    export,
+    fit,
+    listing,
+    monitor,
+    report,
+    score,
+    serve,
+    show,
+    store,
+    train,
+)
 from shiftprism.cli._boundary import run
 
 app = typer.Typer(
@@ -17,6 +35,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("demo")(demo.demo)
+app.command("fit")(fit.fit)
+app.command("score")(score.score)
+app.command("explain")(explain.explain)
+app.command("export")(export.export)
+app.command("monitor")(monitor.monitor)
+app.command("serve")(serve.serve)
+app.add_typer(store.app, name="store")
 data.app.command("show")(show.show)
 app.add_typer(data.app, name="data")
 app.command("corrupt")(corrupt.corrupt)

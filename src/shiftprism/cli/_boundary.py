@@ -84,11 +84,11 @@ def _store_traceback(error: Exception) -> str:
 
 def _name_flags(message: str, command: Any, words: Sequence[str]) -> str:
     """The message of `wrong` about the flag or argument that the person typed, in place of a Python argument."""
-    match = re.match(r"Expected `((?:--)?[a-z][\w.-]*)` ", message)
+    match = re.match(r"Expected `((?:--)?[A-Za-z][\w.-]*)` ", message)
     if match is None:
         return message
-    is_flag = match[1].startswith("--")
-    name = match[1] if is_flag else _option_names(command).get(match[1]) or _find_typed(message, command, words)
+    as_typed = match[1].startswith("--") or match[1].isupper()
+    name = match[1] if as_typed else _option_names(command).get(match[1]) or _find_typed(message, command, words)
     return message.replace(f"`{match[1]}`", name) if name else message
 
 

@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shiftprism._errors import wrong
 from shiftprism.cli._flags import Device, check_new
+from shiftprism.cli._models import OwnModel, is_own_folder, load_model, predict_files
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from shiftprism.calibrators import Calibrator
+    from shiftprism.classifier import Classifier
     from shiftprism.outputs import Outputs
 
 
@@ -31,11 +34,12 @@ def calibrate(
     ] = "",
     out: Annotated[Path | None, typer.Option(help="The folder to write to. (RUN/calibrators/METHOD)")] = None,
     root: Annotated[Path | None, typer.Option(help="Where the data are.")] = None,
+    model: OwnModel = "",
     device: Device = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace what is in the folder.")] = False,
 ) -> None:
     """Fit a calibrator, save it to a folder, and print accuracy, NLL and ECE before and after."""
-    from shiftprism._checks import choice, wrong
+    from shiftprism._errors import choice
     from shiftprism.calibrators import CALIBRATORS
 
     if (run is None) == (logits is None):
@@ -45,13 +49,13 @@ def calibrate(
     folder = out or (run / "calibrators" / method if run is not None else Path(logits or "").with_suffix("") / method)
     check_new("out", folder, force)
     if run is not None:
-        outputs, labels, model, source = _predict_run(run, data, split, root, device)
+        outputs, labels, weights, source = _predict_run(run, model, data, split, root, device)
     else:
         assert logits is not None
         outputs, labels = _read_arrays(logits)
-        model, source = "", str(logits)
+        weights, source = "", str(logits)
     fitted = CALIBRATORS[method].fit(outputs, labels)
-    fitted.save(folder, model)
+    fitted.save(folder, weights)
     _print(f"{method} fitted to {outputs.N} samples of {source}")
     held_out = _cross_validate(fitted, outputs, labels)
     _print_table(fitted, outputs, labels, held_out)
@@ -64,16 +68,15 @@ def calibrate(
 
 
 def _predict_run(
-    run: Path, data: str | None, split: str, root: Path | None, device: str
+    run: Path, model: str, data: str | None, split: str, root: Path | None, device: str
 ) -> "tuple[Outputs, Tensor, str, str]":
     """Outputs and labels of the data asked for, the model's fingerprint, and words for the data."""
-    from shiftprism._checks import choice, wrong
-    from shiftprism._devices import move
-    from shiftprism.classifier import Classifier, predict
+    from shiftprism._errors import choice
+    from shiftprism.classifier import predict
     from shiftprism.datasets import load
     from shiftprism.training import read_run_settings, split_held_out
 
-    classifier = move(Classifier.load(run), device)
+    classifier = load_model(run, model, device)
     settings = read_run_settings(run)
     name = data or settings.get("data")
     if name is None:
@@ -84,11 +87,11 @@ def _predict_run(
         if not share:
             raise wrong("split", "one this run has", "held-out", "training held out none of these data")
         chosen = split_held_out(name, share, root)[1]
+    elif is_own_folder(classifier, name, root):
+        return _predict_folder(classifier, name, split, root)
     else:
         chosen = load(name, split, root)
-    if tuple(chosen.names) != tuple(classifier.names):
-        got = f"{name} with {len(chosen.names)} others"
-        raise wrong("data", f"of the {len(classifier.names)} classes of the model", got, "calibrate on its own classes")
+    _check_names(classifier, chosen.names, name)
     try:
         outputs, _ = predict(classifier, chosen)
     except ValueError as error:  # the images are those of --data
@@ -96,11 +99,35 @@ def _predict_run(
     return outputs, chosen.labels, classifier.fingerprint(), f"{name} ({split})"
 
 
+def _predict_folder(
+    classifier: "Classifier", name: str, split: str, root: Path | None
+) -> "tuple[Outputs, Tensor, str, str]":
+    """The same of image files of any size, through the model's own resize rule; what cannot be read is left out."""
+    from shiftprism.datasets import list_labelled
+
+    files = list_labelled((root or Path()) / Path(name).expanduser(), split)
+    _check_names(classifier, files.names, name)
+    outputs, rows, problems = predict_files(classifier, files.paths)
+    for path, problem in list(problems.items())[:_SHOWN]:
+        _print(f"Left out: {path}: {problem}")
+    if len(problems) > _SHOWN:
+        _print(f"Left out: {len(problems) - _SHOWN} more")
+    return outputs, files.labels[rows], classifier.fingerprint(), f"{name} ({split})"
+
+
+def _check_names(classifier: "Classifier", names: tuple[str, ...], data: str) -> None:
+    """Refuse data of other classes; a model whose classes have no names has numbers for them."""
+    numbers = tuple(str(number) for number in range(len(names)))
+    if classifier.names not in (tuple(names), numbers) or len(names) != len(classifier.names):
+        got = f"{data} with {len(names)} others"
+        raise wrong("data", f"of the {len(classifier.names)} classes of the model", got, "calibrate on its own classes")
+
+
 def _read_arrays(path: Path) -> "tuple[Outputs, Tensor]":
     """The Outputs in an .npz: whatever of raw, norms and features it has beside logits or probabilities."""
     import torch
 
-    from shiftprism._checks import classes, matrix, vector, wrong
+    from shiftprism._checks import classes, matrix, vector
     from shiftprism.calibrators import as_outputs
     from shiftprism.datasets import read_npz
     from shiftprism.outputs import Outputs
@@ -115,6 +142,9 @@ def _read_arrays(path: Path) -> "tuple[Outputs, Tensor]":
         got = f"{path} with {', '.join(sorted(arrays)) or 'nothing'}"
         raise wrong("logits", "a file of labels and either logits or probabilities", got, f"known: {sorted(names)}")
     plain = as_outputs(logits=arrays.get("logits"), probabilities=arrays.get("probabilities"))
+    if plain.K < 2:
+        advice = "store the logits of all classes; for two classes that is two columns"
+        raise wrong("logits", "a file of two classes or more", f"{path} with {plain.K}", advice)
     labels = torch.from_numpy(classes("labels", arrays["labels"], plain.N, plain.K))
     if "norms" not in arrays and "features" not in arrays:
         if "raw" in arrays:
@@ -131,6 +161,7 @@ def _read_arrays(path: Path) -> "tuple[Outputs, Tensor]":
     return Outputs(features, norms, similarities, raw, plain.logits).check(), labels
 
 
+_SHOWN = 5
 _FEW = 500
 """With fewer samples than this there is a warning: on digits, a fit to 240 helped or harmed by chance."""
 
@@ -186,7 +217,7 @@ def _print_table(
         table.add_row(name, f"{accuracy(p, labels):.2%}", *(f"{number:.4f}" for number in numbers))
     Console().print(table)
     _print(
-        "Held-out: by cross validation, each sample judged by a fit to the others. The rest: the data of the fit.",
+        "Held-out: by cross validation, samples judged by a fit to others. The rest: the data of the fit.",
         "dim",
     )
 

@@ -9,7 +9,15 @@ from shiftprism.cli._flags import check_new
 
 
 def report(
-    results: Annotated[Path, typer.Argument(help="A folder that `shiftprism benchmark` wrote, or a file of rows.")],
+    results: Annotated[
+        Path | None, typer.Argument(help="A folder that `shiftprism benchmark` wrote, or a file of rows.")
+    ] = None,
+    monitor: Annotated[
+        Path | None, typer.Option(help="Instead of RESULTS: the state of `shiftprism monitor`, as a page.")
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option(help="With --monitor: the folder that was watched, for example images.")
+    ] = None,
     to: Annotated[
         Path | None,
         typer.Option(help="The page to write (RESULTS/report.html), or the folder for tables (printed by default)."),
@@ -27,6 +35,15 @@ def report(
     from shiftprism._errors import choice, wrong
 
     choice("format", kind, ("html", "md", "latex", "csv"))  # before torch is imported
+    if (results is None) == (monitor is None):
+        got = "neither" if results is None else "both"
+        raise wrong("RESULTS", "given, or --monitor in its place,", got, "name results or the state of a monitor")
+    if images is not None and (monitor is None or not images.is_dir()):
+        raise wrong("--images", "a folder beside --monitor", images, "leave it out, or name the folder watched")
+    if monitor is not None:
+        _write_monitor_page(monitor, images, to, force)
+        return
+    assert results is not None
     if rows is not None and kind == "html":
         raise wrong("--rows", "left out for the page", rows, "add --format md, latex or csv")
     if not results.exists():
@@ -53,3 +70,18 @@ def report(
             check_new("to", to / f"{stem}.{report.FORMATS[kind][1]}", force)
         paths = report.write_tables(tables, to, kind)
         typer.echo(f"Written: {len(paths)} tables in {to.resolve()}")
+
+
+def _write_monitor_page(state: Path, images: Path | None, to: Path | None, force: bool) -> None:
+    """The page of a monitor, beside its state by default."""
+    from shiftprism import report
+    from shiftprism._files import write_text
+    from shiftprism.monitor import Monitor
+
+    path = to or state.with_name("monitor.html")
+    if path.is_dir():
+        path /= "monitor.html"
+    if to is not None:
+        check_new("to", path, force)
+    write_text(path, report.make_monitor_page(Monitor.load(state), images))
+    typer.echo(f"Written: {path.resolve()}")

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from shiftprism._checks import wrong
-from shiftprism._files import read_json, replacing, write_json
+from shiftprism._files import check_file, read_json, replacing, write_json
 from shiftprism.corruptions._corruption import Corruption, check_images, check_seeds
 from shiftprism.corruptions._frost import textures
 from shiftprism.corruptions._severities import choose_parameters
@@ -87,6 +87,7 @@ def _write(
 
 def _is_complete(path: Path, shape: tuple[int, ...]) -> bool:
     """Whether the file exists, is not cut, and has the expected shape."""
+    check_file(path)  # to read a pipe would wait for ever
     try:
         return bool(np.load(path, mmap_mode="r", allow_pickle=False).shape == shape)
     except (OSError, ValueError, EOFError):
@@ -129,7 +130,7 @@ def _check_record(folder: Path, record: dict[str, Any]) -> None:
         others = sorted(file.name for file in folder.glob("*.npy"))
         if others:
             got = f"{folder} with {others[0]}"
-            raise wrong("folder", "empty or made by write_layout", got, "choose another folder")
+            raise wrong("folder", "empty or one of corrupted images", got, "choose another folder")
         write_json(path, record)
         return
     recorded = read_json(path, "a record that write_layout wrote", "choose another folder or remove this one")

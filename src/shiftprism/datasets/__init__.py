@@ -2,7 +2,8 @@
 
 `load(name, split)` gives a `Dataset` of images (N, C, H, W), labels and names; `get` downloads one. `DATASETS` lists
 the names, licences and downloads. `find`, `verify` and `missing_error` say where a data set is, whether its files are
-complete, and what to do if it is missing; `describe_subset` says when it is only a part. `read_npz` reads the plain
+complete, and what to do if it is missing; `describe_subset` says when it is only a part. `read_images` reads image
+files one by one, a broken one with its reason; `list_images` and `list_labelled` list them. `read_npz` reads the plain
 arrays of any .npz file.
 """
 
@@ -11,8 +12,10 @@ from shiftprism.datasets._catalogue import DATASETS, describe_subset
 from shiftprism.datasets._cifar import CIFAR10_NAMES, CIFAR100_NAMES
 from shiftprism.datasets._dataset import Dataset
 from shiftprism.datasets._find import find, missing_error, search_folders
+from shiftprism.datasets._folders import LabelledPaths, list_labelled
 from shiftprism.datasets._images import resize
 from shiftprism.datasets._load import get, load
+from shiftprism.datasets._read import ImageFile, list_images, read_images
 from shiftprism.datasets._verify import Finding, verify
 
 __all__ = [
@@ -21,11 +24,16 @@ __all__ = [
     "DATASETS",
     "Dataset",
     "Finding",
+    "ImageFile",
+    "LabelledPaths",
     "describe_subset",
     "find",
     "get",
+    "list_images",
+    "list_labelled",
     "load",
     "missing_error",
+    "read_images",
     "read_npz",
     "resize",
     "search_folders",

@@ -1,19 +1,19 @@
-"""A folder of class folders: a user's own images."""
+"""A folder of class folders, or of images without classes: a user's own images."""
 
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
-from shiftprism._checks import wrong
+from shiftprism._checks import choice, wrong
 from shiftprism._files import check_file
 from shiftprism.datasets._cache import Source, load_or_decode, stamp
 from shiftprism.datasets._dataset import Dataset
 from shiftprism.datasets._images import Picture, decode, suffixes
+from shiftprism.datasets._read import NOTES
 
 SPLIT_FOLDERS = {"train": ("train", "training"), "test": ("test", "val", "valid", "validation")}
-# What people keep beside their images. Any other file that is not an image is an error: it may be a misnamed image.
-_NOTES = frozenset((".txt", ".csv", ".tsv", ".json", ".xml", ".md", ".yaml", ".yml", ".db", ".ini", ".html", ".pdf"))
 
 
 class LabelledFiles(NamedTuple):
@@ -26,38 +26,71 @@ class LabelledFiles(NamedTuple):
     """What identifies these files in the cache."""
 
 
+class LabelledPaths(NamedTuple):
+    """The image files of a folder with their classes, for `read_images`."""
+
+    paths: list[Path]
+    labels: Tensor
+    """(N,), int64: positions in `names`."""
+    names: tuple[str, ...]
+
+
+def list_labelled(folder: "str | Path", split: str) -> LabelledPaths:
+    """The image files that `load` reads from a folder of class folders for a split, without reading them.
+
+    So images of different sizes, of which some may be broken, can go through `read_images`.
+    """
+    parts = _list_parts(Path(folder), choice("split", split, ("train", "test", "all")))
+    names, labels = parts[0].names, torch.tensor([label for part in parts for label in part.labels])
+    paths = [Path(picture.where) for part in parts for picture in part.pictures]
+    if split == "all" or _find_splits(Path(folder)):
+        return LabelledPaths(paths, labels, names)
+    chosen = Dataset(torch.arange(len(paths)), labels, names).divide(split)
+    return LabelledPaths([paths[row] for row in chosen.images.tolist()], chosen.labels, names)
+
+
 def load_folder(folder: Path, split: str, cache: Path, size: int | None) -> Dataset:
-    """The class folders in `folder`, or in its `train` and `test` (`val`) folders where it has these."""
+    """The class folders or the images in `folder`, or in its `train` and `test` (`val`) folders where it has these."""
+    data = Dataset.concat([load_images(part, cache, size) for part in _list_parts(folder, split)])
+    return data if split == "all" or _find_splits(folder) else data.divide(split)
+
+
+def _find_splits(folder: Path) -> dict[str, Path]:
+    """The folders of the splits; empty where there are none."""
     parts = {part: first_folder(folder, names) for part, names in SPLIT_FOLDERS.items()}
-    if parts["train"] is None and parts["test"] is None:
-        data = load_images(list_files(folder, None), cache, size)
-        return data if split == "all" else data.divide(split)
-    places = [parts[part] for part in (("train", "test") if split == "all" else (split,))]
+    return {part: place for part, place in parts.items() if place is not None}
+
+
+def _list_parts(folder: Path, split: str) -> list[LabelledFiles]:
+    """The files of a split; all of them where the folder has no splits."""
+    splits = _find_splits(folder)
+    if not splits:
+        return [list_files(folder, None)]
     # The training classes number both splits, so a test folder that lacks a class does not shift the others.
-    reference = parts["train"] or parts["test"]
-    names = _class_names(reference) if reference else None
-    loaded = [load_images(list_files(place, names, folder), cache, size) for place in places if place is not None]
-    if not loaded:
+    names = _class_names(splits.get("train") or splits["test"], folder.absolute().name)
+    wanted = ("train", "test") if split == "all" else (split,)
+    if not set(wanted) & set(splits):
         raise FileNotFoundError(f"{folder} has no folder for the split {split!r}: {', '.join(SPLIT_FOLDERS[split])}.")
-    return Dataset.concat(loaded)
+    return [list_files(splits[part], names, folder) for part in wanted if part in splits]
 
 
 def list_files(folder: Path, names: tuple[str, ...] | None, root: Path | None = None) -> LabelledFiles:
     """The image files in the class folders of `folder`, in order of their names. `names` are the classes allowed.
 
-    Links may lead to other files of `root`, by default the folder, and not out of it.
+    Images without class folders are one class, named like `root`. Links may lead to other files of `root`, by default
+    the folder, and not out of it.
     """
-    present = _class_names(folder)
+    root = root or folder
+    present = _class_names(folder, root.absolute().name)
     allowed = present if names is None else names
-    if not present:
-        raise wrong("name", "a folder of class folders", f"{folder} without folders", "make a folder for each class")
     if unknown := sorted(set(present) - set(allowed)):
         got = f"the further class {folder / unknown[0]}"
         raise wrong("name", "a folder with the training classes", got, "remove or rename it")
     pictures, labels, stamps = [], [], []
     for name in present:
-        check_link(folder / name, root or folder)
-        files = _image_files(folder / name, root or folder)
+        place = folder / name if _list_folders(folder) else folder
+        check_link(place, root)
+        files = _image_files(place, root)
         pictures += [Picture(str(file), file.read_bytes) for file in files]
         labels += [allowed.index(name)] * len(files)
         stamps += [stamp(file) for file in files]
@@ -65,8 +98,22 @@ def list_files(folder: Path, names: tuple[str, ...] | None, root: Path | None = 
     return LabelledFiles(pictures, labels, allowed, source)
 
 
-def _class_names(folder: Path) -> tuple[str, ...]:
-    return tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")))
+def _class_names(folder: Path, unlabelled: str) -> tuple[str, ...]:
+    """The names of the class folders; the one name `unlabelled` for a folder with images and without folders."""
+    folders, endings = _list_folders(folder), suffixes()
+    loose = [entry for entry in sorted(folder.iterdir()) if entry.suffix.lower() in endings and entry not in folders]
+    loose = [entry for entry in loose if not entry.name.startswith(".") and not entry.is_dir()]
+    expected = "a folder of class folders, or of images without classes,"
+    if folders and loose:
+        got = f"{folder} with folders and with {len(loose)} images beside them ({loose[0].name}, …)"
+        raise wrong("name", expected, got, "move these images into a class folder, or out of it")
+    if not folders and not loose:
+        raise wrong("name", expected, f"{folder} without folders and images", "make a folder for each class")
+    return tuple(entry.name for entry in folders) or (unlabelled,)
+
+
+def _list_folders(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
 def check_link(path: Path, root: Path) -> None:
@@ -91,7 +138,8 @@ def _image_files(folder: Path, root: Path) -> list[Path]:
         check_file(file)
         if file.suffix.lower() in endings:
             images.append(file)
-        elif file.suffix.lower() not in _NOTES:
+        # any other file that is not a note is an error: it may be a misnamed image
+        elif file.suffix.lower() not in NOTES:
             got = f"{file}, which is not in an image format we read"
             raise wrong("name", "a folder of class folders with images", got, "convert or remove this file")
     if not images:

@@ -20,9 +20,12 @@ from shiftprism.datasets._safe import Bytes
 _FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 MOST_PIXELS = 1 << 26
 """An image with more pixels than this (67 million, 8192 × 8192) is taken for a decompression bomb."""
-_MOST_BYTES = 1 << 28
+MOST_BYTES = 1 << 28
+"""A larger file is not read."""
 _BLOCK = 256
 _ORIENTATION = 0x0112  # the EXIF tag that says how the camera was held
+GREY = ("1", "L", "I", "I;16", "I;16B", "I;16L", "I;16N")
+"""Pillow's modes of one channel without transparency; "I" is read where its range is known."""
 
 Result = TypeVar("Result")
 
@@ -84,7 +87,7 @@ def _map_parallel(work: Callable[[Picture], Result], pictures: Sequence[Picture]
 
 def _read_shape(picture: Picture) -> tuple[int, int, bool]:
     """Width, height, and whether it is grey."""
-    return read_image(picture, lambda image: (*_upright_size(image), image.mode in ("1", "L", "I;16", "I;16B")))
+    return read_image(picture, lambda image: (*_upright_size(image), image.mode in GREY))
 
 
 def _upright_size(image: Image.Image) -> tuple[int, int]:
@@ -104,19 +107,22 @@ def _common_size(pictures: Sequence[Picture], sizes: Sequence[tuple[int, int]]) 
 def read_image(picture: Picture, use: Callable[[Image.Image], Result]) -> Result:
     """What `use` returns for the opened image. Every failure of an image file is an error that names file and byte."""
     content = picture.read()
-    if len(content) > _MOST_BYTES:
-        raise damage_error(picture.where, _MOST_BYTES, f"an image file of {len(content)} bytes")
+    if len(content) > MOST_BYTES:
+        raise damage_error(picture.where, MOST_BYTES, f"an image file of {len(content)} bytes")
     if content.startswith(b"\x89PNG"):
         check_png(content, picture.where)
     file = io.BytesIO(content)
     try:
         with Image.open(file, formats=_formats()) as image:
-            if image.mode in ("F", "I"):
+            if image.mode == "F" or (image.mode == "I" and image.format != "PPM"):
                 problem = "its pixels are floats or 32-bit numbers of an unknown range; convert it to 8 or 16 bits"
                 raise UnreadableImage(f"{picture.where} is not read: {problem}.")
             if image.width * image.height <= MOST_PIXELS:
                 return use(image)
-            problem = f"it claims {image.width} × {image.height} pixels, a decompression bomb"
+            problem = (
+                f"it has {image.width} × {image.height} pixels, and at most {MOST_PIXELS:,} are read; scale it down"
+            )
+            raise UnreadableImage(f"{picture.where} is not read: {problem}.")
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         problem = f"a decompression bomb ({error})"
     except UnreadableImage:
@@ -147,14 +153,16 @@ def check_png(content: "bytes | bytearray", where: str) -> None:
 
 def to_pixels(image: Image.Image, side: tuple[int, int] | None, grey: bool) -> Bytes:
     """(C, H, W): the image upright, in RGB or grey, scaled and cropped to fill `side` = (width, height)."""
-    image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I;16"):  # 16 bits to 8; Pillow's own conversion would clip
+    if image.getexif().get(_ORIENTATION, 1) != 1:
+        image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):  # 16 bits to 8; Pillow's own conversion would clip
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.has_transparency_data:  # on white, as a page shows it; Pillow would show what is hidden below
         white = Image.new("RGBA", image.size, "white")
         white.alpha_composite(image.convert("RGBA"))
         image = white
-    image = image.convert("L" if grey else "RGB")
+    mode = "L" if grey else "RGB"
+    image = image if image.mode == mode else image.convert(mode)
     if side is not None and image.size != side:
         image = ImageOps.fit(image, side, Image.Resampling.BICUBIC)
     array = np.asarray(image)

@@ -25,7 +25,7 @@ def load(name: str, split: str, root: "str | Path | None" = None, size: int | No
     `name` is one of
     - a name in `DATASETS`, such as "cifar10" or "cifar10-c/<corruption>/<severity>";
     - "hf:<owner>/<name>" or "hf:<owner>/<name>:<configuration>", of the Hugging Face Hub;
-    - the path of a folder of class folders, or of an `.npz` or `.safetensors` file;
+    - the path of a folder of class folders or of images without classes, or of an `.npz` or `.safetensors` file;
     - "<folder>/<corruption>/<severity>" for a folder in the layout of CIFAR-10-C.
 
     `split` is "train", "test" or "all". Data without splits is divided: every fifth image of a class is for testing.

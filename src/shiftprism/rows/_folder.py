@@ -145,7 +145,10 @@ class ResultsFolder:
         file = self.path / "pixels.json"
         if not file.exists():
             raise FileNotFoundError(f"{file} is not there: no pixels were counted")
-        return dict(read_json(file, "a file of pixel counts", _REMOVE)[data])
+        counts = read_json(file, "a file of pixel counts", _REMOVE)
+        if data not in counts:  # data without other images beside them
+            raise FileNotFoundError(f"{file} has nothing of {data}: no pixels were counted")
+        return dict(counts[data])
 
     def collect(self, known: dict[str, Results] | None = None) -> Results:
         """The rows of all whole cells, in the order of their names; those in `known` (by key) are not read again."""

@@ -179,6 +179,9 @@ def _parse_row(values: Any) -> Row:
         # JSON's reader takes NaN and 1e999 for numbers, and whole numbers of any length
         if str not in types and not abs(values[name]) < _LIMIT:
             raise ValueError(f"{name} is {values[name]!r:.40}, not a finite number")
+    for name in ("model", "shift", "subject", "metric"):
+        if not values[name]:
+            raise ValueError(f"{name} is empty")
     choice("kind", row.kind, get_args(Kind))
     return row
 

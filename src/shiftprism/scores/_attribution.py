@@ -4,9 +4,7 @@ import torch
 from torch import Tensor
 
 from shiftprism._checks import wrong
-
-KINDS = ("in-distribution", "covariate", "concept")
-"""What `attribute` tells apart, by number."""
+from shiftprism.verdicts import KINDS as KINDS
 
 
 def attribute(p_combined: Tensor, p_covariate: Tensor, false_alarm: float = 0.05) -> Tensor:

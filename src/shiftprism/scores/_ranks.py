@@ -112,9 +112,9 @@ def p_value(reference: Tensor, values: Tensor) -> Tensor:
     >>> p_value(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.0, 2.0, 9.0]))
     tensor([0.2500, 0.7500, 1.0000])
     """
-    # searchsorted wants one dtype; the wider of the two keeps ties as they are
+    # one dtype for both: the wider of the two keeps ties as they are. bucketize exports to ONNX, searchsorted does not
     common = torch.promote_types(reference.dtype, values.dtype)
-    counts = torch.searchsorted(reference.to(common), values.to(common).contiguous(), right=True)
+    counts = torch.bucketize(values.to(common).contiguous(), reference.to(common), right=True)
     return (1 + counts.to(common)) / (len(reference) + 1)
 
 

@@ -110,8 +110,10 @@ def _fit_logistic(sets: list[Floats], penalty: float) -> tuple[Floats, float]:
     """Weights and bias of the first set against the others, by L-BFGS on a convex objective.
 
     The objective is the mean loss, where the first set has half of the weight and the others share the rest, plus
-    penalty/2 · |w|².
+    penalty/2 · |w|². The search runs in coordinates in which its Hessian at 0 is the identity: statistics are strongly
+    correlated, and the search takes tens of steps there in place of hundreds.
     """
+    from scipy.linalg import solve_triangular
     from scipy.optimize import minimize
 
     rows = np.concatenate(sets)
@@ -119,14 +121,19 @@ def _fit_logistic(sets: list[Floats], penalty: float) -> tuple[Floats, float]:
     shares = [0.5 / sizes[0], *(0.5 / (len(sets) - 1) / size for size in sizes[1:])]
     share = np.repeat(shares, sizes)
     sign = np.repeat([1.0, -1.0], [sizes[0], sum(sizes[1:])])
+    curvature = np.linalg.cholesky((rows.T * (share / 4)) @ rows + penalty * np.eye(rows.shape[1]))
 
-    def objective(flat: Any) -> tuple[float, Floats]:
-        weight, bias = flat[:-1], flat[-1]
+    def weights(point: Floats) -> Floats:
+        return np.asarray(solve_triangular(curvature, point[:-1], lower=True, trans="T"))
+
+    def objective(point: Any) -> tuple[float, Floats]:
+        weight, bias = weights(point), point[-1]
         margins = sign * (rows @ weight + bias)
         slope = -share * sign / (1 + np.exp(np.minimum(margins, 700)))
         loss = share @ np.logaddexp(0, -margins) + penalty / 2 * weight @ weight
-        return float(loss), np.append(slope @ rows + penalty * weight, slope.sum())
+        gradient = solve_triangular(curvature, slope @ rows + penalty * weight, lower=True)
+        return float(loss), np.append(gradient, slope.sum())
 
     options: Any = {"maxiter": 2000, "maxcor": 20, "gtol": 1e-7, "ftol": 1e-12}
     found = minimize(objective, np.zeros(rows.shape[1] + 1), jac=True, method="L-BFGS-B", options=options).x
-    return found[:-1].copy(), float(found[-1])
+    return weights(found), float(found[-1])

@@ -79,6 +79,9 @@ def split_held_out(data: str, share: float, root: Path | None = None) -> tuple[D
 
 
 def _build_classifier(setup: Setup, learned: Dataset) -> Classifier:
+    if len(learned.names) < 2:
+        got = f"{setup.data} with {len(learned.names)}"
+        raise wrong("data", "of two classes or more", got, "make a folder of images for each class")
     mean, std = channel_statistics(learned.images)
     return Classifier.build(
         setup.backbone,

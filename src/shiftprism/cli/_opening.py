@@ -1,0 +1,108 @@
+"""The detectors that commands work with: a folder, one that comes with the package, or an exported file."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from shiftprism._errors import wrong
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from shiftprism.detector import Detector
+    from shiftprism.verdicts import Verdicts
+
+Named = Annotated[
+    str,
+    typer.Argument(
+        metavar="DETECTOR",
+        show_default=False,
+        help="The folder of a detector, cifar10 (which comes with the package), or an exported .onnx file.",
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="PACKAGE.MODULE:FUNCTION",
+        help="For an adapted model: the function that makes its code.",
+        show_default=False,
+    ),
+]
+FalseAlarm = Annotated[
+    float | None,
+    typer.Option(help="The share of in-distribution images that may be flagged. (that of the fit)", show_default=False),
+]
+
+
+class Opened(NamedTuple):
+    """What scores images, whatever it was made of."""
+
+    judge: "Callable[[Tensor], Verdicts]"
+    prepare: "Callable[[Tensor], Tensor]"
+    """One uint8 image (C, H, W) of any size -> what `judge` takes."""
+    identity: str
+    """The fingerprint and the level: equal ones give equal verdicts."""
+    about: str
+
+
+def open_detector(name: str, model: str | None, device: str, false_alarm: float | None) -> "Detector":
+    """The detector of a folder or a name, on its device and at its level."""
+    from shiftprism._devices import move
+    from shiftprism.detector import BUNDLED, Detector
+
+    if not (Path(name) / "detector.json").exists() and name not in BUNDLED:
+        got = f"{name}, which has no detector.json" if Path(name).is_dir() else f"{name!r}, which is no folder"
+        advice = f"make one with shiftprism fit, or name one that comes with the package: {', '.join(BUNDLED)}"
+        raise wrong("detector", "the folder of a detector", got, advice)
+    detector = Detector.load(name, **({"model": model} if model else {}))
+    classifier = detector.classifier
+    if classifier is None:
+        got, advice = f"{name}, which was made from Outputs", "fit one to a model and images"
+        raise wrong("detector", "a detector of images", got, advice)
+    if false_alarm is not None:
+        detector = detector.at(false_alarm, detector.confidence)
+    move(classifier, device)
+    return detector
+
+
+def open_judge(name: str, model: str | None, device: str, false_alarm: float | None) -> Opened:
+    """What scores images: a detector in torch, or an exported file in onnxruntime."""
+    if name.lower().endswith(".onnx"):
+        return _open_exported(Path(name), false_alarm)
+    from shiftprism.detector import prepare_for
+
+    detector = open_detector(name, model, device, false_alarm)
+    assert detector.classifier is not None
+    levels = describe_levels(detector.false_alarm, detector.confidence, detector.by_class)
+    identity = f"{detector.fingerprint()[:16]} at {levels}"
+    return Opened(detector, prepare_for(detector.classifier), identity, f"{name} at {levels}")
+
+
+def describe_levels(false_alarm: float, confidence: float | None, by_class: bool) -> str:
+    """The promise in a few words.
+
+    >>> describe_levels(0.05, 0.95, False)
+    '5% false alarms with a confidence of 95%'
+    """
+    sure = "" if confidence is None else f" with a confidence of {100 * confidence:g}%"
+    return f"{100 * false_alarm:g}% false alarms{sure}{', class by class' if by_class else ''}"
+
+
+def _open_exported(path: Path, false_alarm: float | None) -> Opened:
+    import torch
+
+    from shiftprism.runtime import load
+
+    detector = load(path)
+    if false_alarm is not None:
+        detector = detector.at(false_alarm, detector.confidence)
+    levels = describe_levels(detector.false_alarm, detector.confidence, detector.about.by_class)
+    return Opened(
+        lambda images: detector(images.numpy()),
+        lambda image: torch.from_numpy(detector.prepare(image.numpy())),
+        f"{detector.fingerprint[:16]} at {levels}",
+        f"{path} at {levels}",
+    )

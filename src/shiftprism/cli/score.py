@@ -1,0 +1,175 @@
+"""`shiftprism score`: a verdict on each image file, on the terminal or in a file that a later run resumes."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from glob import glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shiftprism._errors import wrong
+from shiftprism.cli._flags import Device
+from shiftprism.cli._opening import FalseAlarm, Model, Named, Opened, open_judge
+from shiftprism.cli._verdict_files import SKIPPED, VerdictFile, make_row, path_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from shiftprism.detector import FileVerdict
+
+FLAGGED_CODE, SKIPPED_CODE, BOTH_CODE = 3, 4, 5
+_SHOWN = 20
+"""So many images are shown on the terminal."""
+
+
+def score(
+    detector: Named,
+    images: Annotated[
+        list[str],
+        typer.Argument(
+            help="Image files, folders (and what is below them), patterns such as 'photos/*.jpg', or - for a list of "
+            "paths on standard input, one a line.",
+            show_default=False,
+        ),
+    ],
+    to: Annotated[
+        Path | None,
+        typer.Option(help="A .csv, .jsonl or .parquet file, a row an image. The same command resumes it."),
+    ] = None,
+    false_alarm: FalseAlarm = None,
+    model: Model = None,
+    device: Device = "auto",
+    force: Annotated[bool, typer.Option("--force", help="Replace the file in place of resuming it.")] = False,
+) -> None:
+    """Decide for each image whether the model knows its like, or its style or its concept has shifted.
+
+    A file that cannot be read is a row with its reason. Exit codes: 0 all images are in-distribution, 3 some are
+    flagged, 4 some files were skipped, 5 both, 1 an error.
+    """
+    from rich.console import Console
+
+    paths = list_paths(images)
+    if not paths:
+        raise wrong("images", "at least one image", "none", "name files or folders with images")
+    opened = open_judge(detector, model, device, false_alarm)
+    console = Console()
+    if to is None:
+        kinds = _score_to_terminal(console, opened, paths)
+    else:
+        kinds = _score_to_file(console, opened, paths, to, force)
+    skipped = kinds.pop(SKIPPED, 0)
+    flagged = kinds["covariate"] + kinds["concept"]
+    if flagged or skipped:
+        raise typer.Exit(BOTH_CODE if flagged and skipped else FLAGGED_CODE if flagged else SKIPPED_CODE)
+
+
+def list_paths(words: list[str]) -> list[Path]:
+    """The files that are named by files, folders, patterns and, for "-", lines of standard input; each once."""
+    from shiftprism.datasets import list_images
+
+    found: dict[Path, None] = {}
+    for word in words:
+        if word == "-":
+            lines = (line.rstrip("\r\n") for line in sys.stdin)
+            places = [line for line in lines if line]
+        elif any(letter in word for letter in "*?[") and not Path(word).exists():
+            places = sorted(glob(word, recursive=True)) or [word]  # a pattern without files is a row that says so
+        else:
+            places = [word]
+        found |= dict.fromkeys(list_images(*places))
+    return list(found)
+
+
+def _score_to_terminal(console: "Console", opened: Opened, paths: list[Path]) -> Counter[str]:
+    """Show every image where there are few, otherwise the flagged and the skipped ones, and count the kinds."""
+    from shiftprism.detector import score_files
+
+    kinds: Counter[str] = Counter()
+    shown: list[FileVerdict] = []
+    few = len(paths) <= _SHOWN
+    with _show_progress(len(paths)) as advance:
+        for file in score_files(opened.judge, paths, prepare=opened.prepare):
+            kind = SKIPPED if file.verdict is None else file.verdict.kind
+            kinds[kind] += 1
+            if len(shown) < _SHOWN and (few or kind != "in-distribution"):
+                shown.append(file)
+            advance(1)
+    _print_table(console, shown)
+    if len(paths) > len(shown):
+        console.print()
+        _print_counts(console, kinds, opened.about)
+        console.print("--to verdicts.csv keeps every row.", style="dim")
+    return kinds
+
+
+def _score_to_file(console: "Console", opened: Opened, paths: list[Path], to: Path, force: bool) -> Counter[str]:
+    """Append a row for each image that the file lacks, and count the kinds of all that were asked for."""
+    from shiftprism.detector import score_files
+
+    file = VerdictFile(to, opened.identity, force)
+    left = [path for path in paths if path_text(path) not in file.kinds]
+    kinds = Counter(file.kinds[text] for path in paths if (text := path_text(path)) in file.kinds)
+    if kinds:
+        console.print(f"{sum(kinds.values())} of {len(paths)} images are in {to} already.", highlight=False)
+    finished = False
+    try:
+        with _show_progress(len(left)) as advance:
+            for number, one in enumerate(score_files(opened.judge, left, prepare=opened.prepare), 1):
+                file.append(make_row(one, opened.identity))
+                kinds[SKIPPED if one.verdict is None else one.verdict.kind] += 1
+                if number % 128 == 0:
+                    file.flush()
+                    advance(128)
+        finished = True
+    finally:
+        file.close(finished)
+    _print_counts(console, kinds, opened.about)
+    console.print(f"Written: {to.resolve()}", markup=False, highlight=False, soft_wrap=True)
+    return kinds
+
+
+def _print_table(console: "Console", files: "list[FileVerdict]") -> None:
+    """A table, and under each row the verdict in words."""
+    from rich.table import Table
+
+    if not files:
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="underline", show_edge=False)
+    table.add_column("path", overflow="fold")
+    for name in ("class", "confidence", "kind"):
+        table.add_column(name, justify="right" if name == "confidence" else "left", no_wrap=True)
+    for file in files:
+        text = path_text(file.path)
+        if file.verdict is None:
+            table.add_row(text, "", "", SKIPPED)
+        else:
+            sure = f"{file.verdict.confidence:.1%}".replace("%", " %")
+            table.add_row(text, file.verdict.name, sure, file.verdict.kind)
+    console.print(table, markup=False, highlight=False)
+    console.print()
+    for file in files:
+        words = f"skipped: {file.problem}." if file.verdict is None else str(file.verdict)
+        console.print(f"{file.path.name}: {words}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_counts(console: "Console", kinds: Counter[str], about: str) -> None:
+    total = sum(kinds.values())
+    parts = [f"{kinds[kind]} {kind}" for kind in ("in-distribution", "covariate", "concept", SKIPPED) if kinds[kind]]
+    console.print(f"{total} images by {about}: {', '.join(parts)}", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _show_progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar with the time left, on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
+    bars = Console(stderr=True)
+    bars.quiet = not bars.is_terminal or total <= _SHOWN  # elsewhere a bar that vanishes leaves an empty line
+    with Progress(*columns, console=bars, transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda count: bar.advance(task, count)

@@ -1,0 +1,177 @@
+"""`shiftprism serve`: HTTP and a page on exported detectors; its flags are the fields of `Settings`."""
+
+import hashlib
+import logging
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shiftprism.cli._flags import with_flags
+from shiftprism.serving import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_EXPORT = "import sys; from shiftprism.cli.serve import export_folder; sys.exit(export_folder(*sys.argv[1:]))"
+
+
+def _serve(
+    models: Annotated[
+        list[str], typer.Argument(help="model.onnx or a detector's folder, or NAME=PATH; the first is the default.")
+    ],
+    store: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SHIFTPRISM_STORE",
+            show_envvar=False,
+            help="Where observations go: a file, or a postgresql:// URL; or $SHIFTPRISM_STORE. (shiftprism.sqlite)",
+        ),
+    ] = None,
+    **flags: Any,
+) -> None:
+    """Serve detectors over HTTP, with a page at /. SIGTERM or Ctrl-C ends it when what was accepted is answered.
+
+    Tokens come from --tokens, or from $SHIFTPRISM_TOKENS (name:token, with spaces between several).
+    """
+    given = flags if store is None else flags | {"store": store}
+    run(find_models(models), Settings(**given))
+
+
+serve = with_flags(_serve, Settings)
+
+
+def find_models(words: list[str]) -> dict[str, Path]:
+    """Names -> files. A detector's folder is exported first, unless that was done before."""
+    from shiftprism._errors import wrong
+
+    files: dict[str, Path] = {}
+    for word in words:
+        name, separator, place = word.partition("=")
+        path = Path(place if separator else word)
+        name = name if separator else path.name.removesuffix(".onnx")
+        if name in files:
+            raise wrong("models", "of different names", f"{name} twice", "write NAME=PATH")
+        if not path.exists():
+            raise wrong("models", "files or folders", f"{path}, where there is none", "correct the path")
+        files[name] = export_cached(path) if path.is_dir() else path
+    return files
+
+
+def export_cached(folder: Path) -> Path:
+    """The ONNX file of a detector's folder, from the cache where nothing in the folder has changed."""
+    digest = hashlib.sha256()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{file.relative_to(folder)} {file.stat().st_size} ".encode())
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    cached = _cache_folder() / f"{digest.hexdigest()}.onnx"
+    if not cached.exists():
+        typer.echo(f"exporting {folder} to {cached}", err=True)
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        # in a process of its own: torch takes hundreds of megabytes, and a service needs none of them
+        command = [sys.executable, "-c", _EXPORT, str(folder), str(cached)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode or not cached.exists():
+            reason = (done.stdout.strip().splitlines() or ["its process ended"])[-1]
+            raise OSError(f"{folder} could not be exported: {reason}")
+    return cached
+
+
+def export_folder(folder: str, to: str) -> int:
+    """Export a detector's folder, in the process that `export_cached` starts: 0, or 1 and a line that says why not."""
+    from shiftprism.cli._boundary import describe
+    from shiftprism.detector import Detector
+    from shiftprism.export import export
+
+    try:
+        export(Detector.load(folder), to)
+    except Exception as error:
+        typer.echo(describe(error))
+        return 1
+    return 0
+
+
+def serve_digits(to: Path, port: int) -> None:
+    """Train on the digits 0 to 7, fit a detector, and serve it; 8 and 9 are what it does not know."""
+    from shiftprism.classifier import Classifier
+    from shiftprism.datasets import load
+    from shiftprism.detector import Detector
+    from shiftprism.shifts import hold_out
+    from shiftprism.training import PRESETS, channel_statistics, train
+
+    folder = to / "service"
+    if not (folder / "detector").exists():
+        typer.echo("Training on the handwritten digits 0 to 7 …")
+        learned, held_out = hold_out(load("digits", "train"), ("8", "9"))[0].hold_out(0.5)
+        statistics = channel_statistics(learned.images)
+        classifier = Classifier.build("digits", "alpha-beta", learned.names, 1, *statistics, seed=0)
+        train(classifier, learned, PRESETS["smoke"])
+        Detector.fit(classifier, held_out.images, held_out.labels).save(folder / "detector")
+    _write_examples(folder / "images")
+    typer.echo(f"Images to try are in {folder / 'images'}: known digits, noisy ones, and 8 and 9, which it never saw.")
+    run(find_models([f"digits={folder / 'detector'}"]), Settings(port=port, store=str(folder / "store.sqlite")))
+
+
+def _write_examples(folder: Path) -> None:
+    """Test digits as image files, to be dropped on the page."""
+    from PIL import Image
+
+    from shiftprism.corruptions import corrupt
+    from shiftprism.datasets import load
+    from shiftprism.shifts import hold_out
+
+    known, unseen = hold_out(load("digits", "test"), ("8", "9"))
+    sets = {"known": known.images, "noisy": corrupt(known.images, "gaussian_noise", 5), "never-seen": unseen.images}
+    for name, images in sets.items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for number, image in enumerate(images[:40]):
+            Image.fromarray(image[0].numpy()).save(folder / name / f"{number:02}.png")
+
+
+def run(files: "Mapping[str, Path]", settings: Settings) -> None:
+    """Serve until a signal comes. Logs are JSON lines on standard error."""
+    from shiftprism.serving import Service, load_model, make_server
+
+    _start_logs()
+    service = Service(files, settings, load_model)
+    try:
+        listener = _listen(settings)
+    except BaseException:
+        service.store.close()
+        raise
+    host = f"[{settings.host}]" if ":" in settings.host and not settings.host.startswith("[") else settings.host
+    address = f"http://{host}:{listener.getsockname()[1]}"
+    typer.echo(f"serving {', '.join(files)} on {address}, observations in {service.store.where}")
+    try:
+        make_server(service).run(sockets=[listener])
+    except KeyboardInterrupt:  # uvicorn has ended everything in order, and then repeats the signal
+        return
+
+
+def _listen(settings: Settings) -> "socket.socket":
+    """The socket, opened before anything else starts: a port that is taken is one line."""
+    host = settings.host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, settings.port), family=family, backlog=2048)
+    except OSError as error:
+        raise OSError(f"{host} port {settings.port}: {error.strerror or error}") from error
+
+
+def _start_logs() -> None:
+    from shiftprism.serving import JsonLines
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("shiftprism").setLevel(logging.INFO)
+
+
+def _cache_folder() -> Path:
+    import os
+
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "shiftprism" / "exported"

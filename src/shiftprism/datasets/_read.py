@@ -1,0 +1,174 @@
+"""Image files one by one, as production has them: no classes, any size, and some of them broken."""
+
+import errno
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+
+from shiftprism._checks import wrong
+from shiftprism._devices import count_cores
+from shiftprism._files import check_file
+from shiftprism.datasets._images import GREY, MOST_BYTES, Picture, read_image, to_pixels
+from shiftprism.datasets._safe import Bytes
+
+NOTES = frozenset((".txt", ".csv", ".tsv", ".json", ".xml", ".md", ".yaml", ".yml", ".db", ".ini", ".html", ".pdf"))
+"""What people keep beside their images."""
+_AHEAD = 8
+"""So many files for each thread may be decoded before they are asked for."""
+_PIXELS_AHEAD = 1 << 26
+"""So many pixels may be decoded at a time: large pictures wait for each other."""
+
+
+class ImageFile(NamedTuple):
+    """What was read from a file: an image, or the reason why there is none."""
+
+    path: Path
+    image: Tensor | None
+    """(C, H, W), uint8, with C = 1 for a grey file and 3 for any other; or what `prepare` made of it."""
+    problem: str
+    """Why there is no image, in one line; empty where there is one."""
+
+
+def list_images(*places: "str | Path") -> list[Path]:
+    """The files that are named, and every file in the folders that are named and below them, in order of their names.
+
+    Hidden files and notes (.txt, .json, …) in a folder are left out. Any other file is listed, whatever its suffix: if
+    it is no image, `read_images` says so.
+    """
+    files: list[Path] = []
+    for place in map(Path, places):
+        files += sorted(_walk(place)) if place.is_dir() else [place]
+    return files
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        # a link to a folder is not followed; it is listed, so that nothing is missing without a word
+        if not hidden and path.suffix.lower() not in NOTES and (path.is_symlink() or not path.is_dir()):
+            yield path
+
+
+def read_images(
+    paths: "Iterable[str | Path]", prepare: Callable[[Tensor], Tensor] | None = None, threads: int | None = None
+) -> Iterator[ImageFile]:
+    """Each file as an `ImageFile`, in order: its image, or the reason why it has none. No file ends the others.
+
+    Transparent pixels are composed on white, EXIF's orientation is applied, of an animation the first frame is read,
+    and 16-bit grey is scaled to 8 bits. A file that is cut, damaged, too large or no image has a reason instead.
+
+    `prepare` turns the uint8 image (C, H, W) into what is wanted, such as `classifier.prepare`; a ValueError of it is
+    a reason, too. Decoding and `prepare` run in `threads`, by default one for each core. A few images are read ahead of
+    the one that is asked for, so memory does not grow with their number.
+
+    >>> [file.problem for file in read_images(["nothing.png"])]
+    ['No such file or directory']
+    """
+    threads = threads or count_cores()
+    if threads < 1:
+        raise wrong("threads", "1 or more", threads, "leave it out for one a core")
+    return _read_ahead(paths, prepare, threads)
+
+
+def _read_ahead(
+    paths: "Iterable[str | Path]", prepare: Callable[[Tensor], Tensor] | None, threads: int
+) -> Iterator[ImageFile]:
+    budget = _Budget(_PIXELS_AHEAD)
+    pending: deque[Future[ImageFile]] = deque()
+    pool = ThreadPoolExecutor(threads, initializer=_compute_alone)
+    try:
+        for number, path in enumerate(paths):
+            pending.append(pool.submit(_read_file, Path(path), prepare, budget, number))
+            if len(pending) >= _AHEAD * threads:
+                yield _take_first(pending, budget)
+        while pending:
+            yield _take_first(pending, budget)
+    finally:  # also where nobody asks for the rest
+        budget.close()
+        pool.shutdown(cancel_futures=True)
+
+
+def _compute_alone() -> None:
+    """Let torch use no further threads for what this thread computes: there is one for each core already."""
+    torch.get_num_threads()  # what torch does in a new thread first would undo it
+    threadpool_limits(1, user_api="openmp")  # of the calling thread alone
+
+
+def _take_first(pending: "deque[Future[ImageFile]]", budget: "_Budget") -> ImageFile:
+    file = pending.popleft().result()
+    budget.advance()
+    return file
+
+
+class _Budget:
+    """Pixels that may be in memory at a time. The file that is asked for next never waits, so none waits for ever."""
+
+    def __init__(self, most: int) -> None:
+        self.left, self.first, self.closed = most, 0, False
+        self.used: dict[int, int] = {}
+        self.changed = threading.Condition()
+
+    def take(self, number: int, pixels: int) -> None:
+        """Wait until file `number` may have so many pixels."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.left >= pixels or number == self.first or self.closed)
+            self.left -= pixels
+            self.used[number] = pixels
+
+    def give_back(self, number: int, kept: int = 0) -> None:
+        """The pixels of file `number` are no longer in memory, but for those that are `kept`."""
+        with self.changed:
+            self.left += self.used.pop(number, 0) - kept
+            self.used[number] = kept
+            self.changed.notify_all()
+
+    def advance(self) -> None:
+        """The first file has been handed over."""
+        with self.changed:
+            self.left += self.used.pop(self.first, 0)
+            self.first += 1
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        """Nobody waits any longer."""
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
+
+
+def _read_file(path: Path, prepare: Callable[[Tensor], Tensor] | None, budget: _Budget, number: int) -> ImageFile:
+    def decode(picture: Image.Image) -> Bytes:
+        budget.take(number, picture.width * picture.height)
+        # a copy of its own: Pillow's array is read-only, and torch wants to write
+        return np.array(to_pixels(picture, None, picture.mode in GREY), order="C")
+
+    try:
+        pixels = read_image(Picture("it", lambda: _read_bytes(path)), decode)
+        image = torch.from_numpy(pixels)
+        image = image if prepare is None else prepare(image)
+    except (ValueError, OSError) as error:
+        budget.give_back(number)
+        return ImageFile(path, None, _describe(error))
+    budget.give_back(number, image.shape[-1] * image.shape[-2])
+    return ImageFile(path, image, "")
+
+
+def _read_bytes(path: Path) -> bytes:
+    size = check_file(path).stat().st_size
+    if size > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"the file has {size:,} bytes, and at most {MOST_BYTES:,} are read", str(path))
+    return path.read_bytes()
+
+
+def _describe(error: Exception) -> str:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(reason.split()).rstrip(".") or type(error).__name__

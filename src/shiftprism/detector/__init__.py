@@ -1,0 +1,20 @@
+"""Detector: a decision for one image, with a known false-alarm rate: style, a concept score, a calibrator and ranks."""
+
+from shiftprism._levels import count_allowed, count_needed
+from shiftprism.detector._bundled import BUNDLED, find_bundled
+from shiftprism.detector._decision import Decision, Parts
+from shiftprism.detector._detector import Detector
+from shiftprism.detector._scoring import FileVerdict, prepare_for, score_files
+
+__all__ = [
+    "BUNDLED",
+    "Decision",
+    "Detector",
+    "FileVerdict",
+    "Parts",
+    "count_allowed",
+    "count_needed",
+    "find_bundled",
+    "prepare_for",
+    "score_files",
+]

@@ -1,0 +1,178 @@
+"""Verdicts on image files: decoded by threads while the model computes, in memory that does not grow."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shiftprism._checks import wrong
+from shiftprism.classifier import Classifier
+from shiftprism.datasets import ImageFile, read_images
+from shiftprism.detector._detector import Detector
+from shiftprism.verdicts import Verdict, Verdicts
+
+Judge = Callable[[Tensor], Verdicts]
+_BATCH = 128
+_WAITING = 2
+"""Batches that may wait for the model."""
+
+
+class FileVerdict(NamedTuple):
+    """What was decided about an image file, or why nothing was."""
+
+    path: Path
+    verdict: Verdict | None
+    label: int
+    """The number of the predicted class; −1 where there is no verdict."""
+    problem: str
+    """Why there is no verdict, in one line; empty where there is one."""
+
+
+def score_files(
+    detector: "Detector | Judge",
+    paths: "Iterable[str | Path]",
+    *,
+    prepare: Callable[[Tensor], Tensor] | None = None,
+    batch: int = _BATCH,
+) -> Iterator[FileVerdict]:
+    """A verdict on each file, in order; a file that cannot be judged has its reason and ends nothing.
+
+    Threads decode the next images while the model computes. A few batches are in memory at a time, however many files
+    there are. In place of a Detector, any function of images (N, C, H, W) that returns Verdicts does; `prepare` then
+    turns one uint8 image (C, H, W) of any size into what it takes.
+
+    >>> from shiftprism.datasets import load
+    >>> data = load("digits", "train")
+    >>> classifier = Classifier.build("digits", "vanilla", data.names, 1)
+    >>> detector = Detector.fit(classifier, data.images[:100], concept="msp", copies=4)
+    >>> [file.problem for file in score_files(detector, ["nothing.png"])]
+    ['No such file or directory']
+    """
+    if batch < 1:
+        raise wrong("batch", "1 or more", batch, "leave it out for the usual number")
+    if isinstance(detector, Detector):
+        if detector.classifier is None:
+            advice = "fit a detector to a classifier and images"
+            raise wrong("detector", "one with a classifier", "one that was made from Outputs", advice)
+        prepare = prepare or prepare_for(detector.classifier)
+    return _score(detector, paths, prepare, batch)
+
+
+def prepare_for(classifier: Classifier) -> Callable[[Tensor], Tensor]:
+    """`classifier.prepare` for files: grey and RGB become what the model takes, even where its rule names no channels.
+
+    An image that fits already stays uint8: a quarter of the memory, and the same outputs.
+    """
+    # one mean may serve all channels of a model made of other code
+    known = len(classifier.mean) if len(classifier.mean) > 1 or classifier.recipe is not None else None
+    rule = replace(classifier.preprocessing, channels=classifier.preprocessing.channels or known)
+
+    def prepare(image: Tensor) -> Tensor:
+        if (
+            rule.channels == len(image)
+            and rule.size == tuple(image.shape[1:])
+            and classifier.mean.dtype == torch.float32
+        ):
+            return image
+        if rule.channels not in (None, len(image)):
+            image = rule.match_channels(image.float() / 255)
+        return classifier.prepare(image)
+
+    return prepare
+
+
+def _score(
+    judge: Judge, paths: "Iterable[str | Path]", prepare: Callable[[Tensor], Tensor] | None, batch: int
+) -> Iterator[FileVerdict]:
+    for files in _read_batches(paths, prepare, batch):
+        verdicts: dict[int, tuple[Verdict, int]] = {}
+        problems = {number: file.problem for number, file in enumerate(files)}
+        for places in _group(files):
+            images = [file.image for file in (files[place] for place in places) if file.image is not None]
+            for place, found in zip(places, _judge_group(judge, images), strict=True):
+                if isinstance(found, str):
+                    problems[place] = found
+                else:
+                    verdicts[place] = found
+        for number, file in enumerate(files):
+            verdict, label = verdicts.get(number, (None, -1))
+            yield FileVerdict(file.path, verdict, label, problems[number])
+
+
+def _group(files: Sequence[ImageFile]) -> Iterator[list[int]]:
+    """The places of images of one shape: a model without a resize rule may take several."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for number, file in enumerate(files):
+        if file.image is not None:
+            groups.setdefault(tuple(file.image.shape), []).append(number)
+    yield from groups.values()
+
+
+def _judge_group(judge: Judge, images: list[Tensor]) -> "list[tuple[Verdict, int] | str]":
+    """A verdict for each image, or the reason of the model why there is none."""
+    try:
+        verdicts = judge(_stack(images))
+    except (ValueError, RuntimeError) as error:
+        if len(images) == 1:
+            return [" ".join(str(error).split()) or type(error).__name__]
+        # one of them is the cause: each is judged alone
+        return [found for image in images for found in _judge_group(judge, [image])]
+    return [(verdict, int(label)) for verdict, label in zip(verdicts, verdicts.label, strict=True)]
+
+
+def _stack(images: list[Tensor]) -> Tensor:
+    """One batch; where some images are floats, the others become floats in [0, 1]."""
+    if len({image.dtype for image in images}) > 1:
+        images = [image.float() / 255 if image.dtype == torch.uint8 else image.float() for image in images]
+    return torch.stack(images)
+
+
+def _read_batches(
+    paths: "Iterable[str | Path]", prepare: Callable[[Tensor], Tensor] | None, batch: int
+) -> Iterator[list[ImageFile]]:
+    """Batches of files, read by a thread of their own: it goes on while the caller uses one."""
+    ready: queue.Queue[Any] = queue.Queue(_WAITING)
+    stopped = threading.Event()
+
+    def put(item: Any) -> bool:
+        while not stopped.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def read() -> None:
+        files = read_images(paths, prepare)
+        try:
+            block: list[ImageFile] = []
+            for file in files:
+                block.append(file)
+                if len(block) == batch:
+                    if not put(block):
+                        return
+                    block = []
+            put(block)
+            put(None)
+        except BaseException as error:  # the caller raises it
+            put(error)
+        finally:
+            files.close()  # type: ignore[attr-defined]  # a generator
+
+    reader = threading.Thread(target=read, name="shiftprism-read", daemon=True)
+    reader.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            if item:
+                yield item
+    finally:
+        stopped.set()
+        reader.join()

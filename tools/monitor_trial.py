@@ -1,0 +1,404 @@
+"""The tables of docs/monitor.md: promises kept and broken, delays, kinds, and accuracy without labels.
+
+Run with: .venv/bin/python tools/monitor_trial.py TABLE --scores DIR [--networks resnet20 resnet32] [--streams 1000]
+TABLE is one of promise, sticky, delay, merge, accuracy. DIR holds the arrays of `monitor_scores.py`.
+`pip install river` adds river's detectors to `promise`; it is not a dependency.
+
+Chosen on synthetic scores (normal, shifted by 0.7 to 3 deviations, wholly or a tenth of them) and on the extras: bets
+and shares. The 15 corruptions and the other data sets were looked at once, when nothing was left to choose.
+"""
+
+import argparse
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from shiftprism.corruptions import COMMON
+from shiftprism.metrics import auroc
+from shiftprism.monitor import Monitor
+from shiftprism.verdicts import Reference, Verdicts
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+CHANGED = 1000
+"""The first clean images are those that were corrupted: no stream has an image twice, clean and corrupted."""
+CLASSES, BINS = 10, 128
+PAIRS = {"(style, gen)": ("style", "gen"), "(g, h)": ("g", "h")}
+BEFORE = 1000
+
+
+class Scores:
+    """The scores of one network by set and field."""
+
+    def __init__(self, path: Path) -> None:
+        with np.load(path) as arrays:
+            self.arrays = {name: arrays[name] for name in arrays.files}
+
+    def of(self, name: str, field: str) -> Floats:
+        values: Floats = self.arrays[f"{name}/{field}"]
+        return values
+
+    def verdicts(self, name: str, rows: Integers, pair: Sequence[str]) -> Verdicts:
+        style, concept = (self.of(name, field)[rows] for field in pair)
+        return make_verdicts(style, concept, self.of(name, "label")[rows], self.of(name, "aware")[rows])
+
+    def reference(self, rows: Integers, pair: Sequence[str]) -> Reference:
+        """Bins from test images 1,000–1,999, counts of the clean images `rows`."""
+        edges = [find_edges(self.of("fit", field)[1000:]) for field in pair]
+        scores = [self.of("clean", field)[rows] for field in pair]
+        return make_reference(edges, scores, self.of("clean", "label")[rows].astype(int))
+
+
+def find_edges(values: Floats) -> Floats:
+    places = np.linspace(0, 1, BINS + 1)[1:-1]
+    edges: Floats = np.unique(np.quantile(values, places, method="nearest"))
+    return edges
+
+
+def make_reference(edges: Sequence[Floats], scores: Sequence[Floats], labels: Integers) -> Reference:
+    counts = []
+    for own, each in zip(edges, scores, strict=True):
+        table = np.zeros((CLASSES, len(own) + 1), np.int64)
+        np.add.at(table, (labels, np.searchsorted(own, each)), 1)
+        counts.append(table)
+    names = tuple(map(str, range(CLASSES)))
+    return Reference(
+        "trial", names, edges[0], edges[1], counts[0], counts[1], np.stack(scores, 1)[:500], 0.05, 0.9, True
+    )
+
+
+def make_verdicts(style: Floats, concept: Floats, labels: Any, confidence: Any) -> Verdicts:
+    ones = np.ones(len(style))
+    kinds = np.full(len(style), "in-distribution")
+    return Verdicts(labels, confidence * ones, style, concept, ones, ones, ones, kinds)
+
+
+class Stream(NamedTuple):
+    """In-distribution scores: a reference, the edges of its bins, and what follows."""
+
+    reference: Reference
+    held_out: tuple[Floats, Floats]
+    verdicts: Verdicts
+
+
+def synthetic_streams(n: int, length: int, count: int) -> Iterator[Stream]:
+    for seed in range(count):
+        rng = np.random.default_rng([n, seed])
+        edges = [np.sort(rng.normal(size=BINS - 1)) for _ in range(2)]
+        scores, labels = rng.normal(size=(2, n + length)), rng.integers(CLASSES, size=n + length)
+        held = (scores[0, :n], scores[1, :n])
+        yield Stream(
+            make_reference(edges, held, labels[:n]), held, make_verdicts(scores[0, n:], scores[1, n:], labels[n:], 0.9)
+        )
+
+
+def real_streams(scores: Scores, n: int, length: int, count: int) -> Iterator[Stream]:
+    for seed in range(count):
+        rows = np.random.default_rng([n, seed]).permutation(8000)
+        held = (scores.of("clean", "style")[rows[:n]], scores.of("clean", "gen")[rows[:n]])
+        reference = scores.reference(rows[:n], PAIRS["(style, gen)"])
+        yield Stream(reference, held, scores.verdicts("clean", rows[n : n + length], PAIRS["(style, gen)"]))
+
+
+def highest(monitor: Monitor, verdicts: Verdicts) -> float:
+    monitor.update(verdicts)
+    return max(monitor.highest_evidence())
+
+
+def has_window_alarm(stream: Stream, level: float, size: int = 100) -> bool:
+    """Kolmogorov and Smirnov's test of each window of 100 against the reference, as drift detectors on windows do."""
+    for held, scores in zip(stream.held_out, (stream.verdicts.style, stream.verdicts.concept), strict=True):
+        windows = np.sort(scores[: len(scores) // size * size].reshape(-1, size), axis=1)
+        known = np.sort(held)
+        ours = np.searchsorted(known, windows, side="right") / len(known)
+        ranks = np.arange(1, size + 1) / size
+        above = np.maximum(
+            np.abs(ours - ranks), np.abs(np.searchsorted(known, windows) / len(known) - ranks + 1 / size)
+        )
+        root = np.sqrt(size * len(known) / (size + len(known)))
+        if (stats.kstwobign.sf(above.max(1) * root) <= level / 2).any():
+            return True
+    return False
+
+
+def river_alarms(make: Callable[[], Any], stream: Stream) -> int:
+    """How often one of river's detectors, fed the reference first, alarms on either score."""
+    alarms = 0
+    for held, scores in zip(stream.held_out, (stream.verdicts.style, stream.verdicts.concept), strict=True):
+        detector = make()
+        for value in held.tolist():
+            detector.update(value)
+        for value in scores.tolist():
+            detector.update(value)
+            alarms += bool(detector.drift_detected)
+    return alarms
+
+
+def interval(hits: int, count: int) -> str:
+    low, high = stats.binomtest(hits, count).proportion_ci()
+    return f"{100 * hits / count:.1f} ({100 * low:.1f}–{100 * high:.1f})"
+
+
+def show_promise(words: argparse.Namespace) -> None:
+    """Streams with an alarm, in %, of those without any shift."""
+    scores = Scores(words.scores / f"{words.networks[0]}.npz")
+    print("| reference | streams | ours, 1 % | ours, 5 % | windows of 100, 1 % | ADWIN | PageHinkley | KSWIN |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    detectors = river_detectors()
+    for n in (200, 500, 2000, 10_000):
+        sources = {"synthetic": synthetic_streams(n, 10_000, words.streams)}
+        if n <= 2000:
+            sources["real"] = real_streams(scores, n, 8000 - n, words.streams)
+        for kind, streams in sources.items():
+            ours: list[float] = []
+            windows, counts = 0, dict.fromkeys(detectors, (0, 0, 0))
+            for number, stream in enumerate(streams):
+                ours.append(highest(Monitor(stream.reference, seed=number), stream.verdicts))
+                windows += has_window_alarm(stream, 0.01)
+                for name, (make, most) in detectors.items():
+                    if number < most and n == 500:
+                        alarms = river_alarms(make, stream)
+                        counts[name] = (counts[name][0] + (alarms > 0), counts[name][1] + 1, counts[name][2] + alarms)
+            done = len(ours)
+            cells = [interval(sum(e >= 2 / level for e in ours), done) for level in (0.01, 0.05)]
+            cells += [interval(windows, done)]
+            for name in ("ADWIN", "PageHinkley", "KSWIN"):
+                hits, seen, alarms = counts.get(name, (0, 0, 0))
+                cells.append(f"{100 * hits / seen:.0f}, {alarms / seen:.1f} alarms a stream ({seen})" if seen else "")
+            length = len(stream.verdicts)
+            print(f"| {n:,}, {kind} | {done:,} of {length:,} | {' | '.join(cells)} |", flush=True)
+
+
+def river_detectors() -> dict[str, tuple[Callable[[], Any], int]]:
+    """river's detectors with its defaults, and on how many streams each is run: KSWIN takes half a minute for one."""
+    try:
+        from river import drift  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        return {}
+    return {
+        "ADWIN": (drift.ADWIN, 1000),
+        "PageHinkley": (drift.PageHinkley, 1000),
+        "KSWIN": (lambda: drift.KSWIN(seed=0), 3),
+    }
+
+
+def in_runs(labels: Integers, run: int, rng: np.random.Generator) -> Integers:
+    """An order of rows in which classes come in runs of `run` rows, as long as there are any."""
+    pools = [rng.permutation(np.flatnonzero(labels == one)) for one in range(CLASSES)]
+    pieces = [pool[start : start + run] for pool in pools for start in range(0, len(pool) - run + 1, run)]
+    return np.concatenate([pieces[place] for place in rng.permutation(len(pieces))])
+
+
+def show_sticky(words: argparse.Namespace) -> None:
+    """Streams with an alarm, in %, without any shift of the images: classes in runs, sorted, in another mix."""
+    scores = Scores(words.scores / f"{words.networks[0]}.npz")
+    labels = scores.of("clean", "label").astype(int)
+    options: dict[str, dict[str, Any]] = {
+        "default": {},
+        "within_class": {"within_class": True},
+        "every=50": {"every": 50},
+        "within_class, every=50": {"within_class": True, "every": 50},
+    }
+    print(f"| reference of 500, real scores, 1 % | {' | '.join(options)} |\n|---|{'---|' * len(options)}", flush=True)
+    orders: dict[str, Callable[[Integers, np.random.Generator], Integers]] = {
+        "exchangeable": lambda rows, rng: rows,
+        "classes in runs of 10": lambda rows, rng: rows[in_runs(labels[rows], 10, rng)],
+        "classes in runs of 50": lambda rows, rng: rows[in_runs(labels[rows], 50, rng)],
+        "sorted by class": lambda rows, rng: rows[np.argsort(labels[rows], kind="stable")],
+        "only classes 3, 4, 5": lambda rows, rng: rows[np.isin(labels[rows], (3, 4, 5))],
+    }
+    for name, order in orders.items():
+        hits = dict.fromkeys(options, 0)
+        for seed in range(words.streams):
+            rng = np.random.default_rng(seed)
+            rows = rng.permutation(8000)
+            reference = scores.reference(rows[:500], PAIRS["(style, gen)"])
+            verdicts = scores.verdicts("clean", order(rows[500:], rng), PAIRS["(style, gen)"])
+            for key, keywords in options.items():
+                hits[key] += highest(Monitor(reference, seed=seed, **keywords), verdicts) >= 200
+        print(f"| {name} | {' | '.join(interval(hit, words.streams) for hit in hits.values())} |", flush=True)
+
+
+class Outcome(NamedTuple):
+    delay: int | None
+    kind: str
+    """When the alarm was raised."""
+    since: int
+
+
+def watch_change(
+    scores: Scores,
+    target: str,
+    pair: Sequence[str],
+    seed: int,
+    share: Callable[[Floats], Floats],
+    after: int,
+    **options: Any,
+) -> Outcome | None:
+    """1,000 clean images, then `after` with a share of the target by time; None where the alarm is early."""
+    rng = np.random.default_rng(seed)
+    rows = CHANGED + rng.permutation(8000 - CHANGED)
+    monitor = Monitor(scores.reference(rows[:500], pair), seed=seed, **options)
+    monitor.update(scores.verdicts("clean", rows[500 : 500 + BEFORE], pair))
+    if monitor.status().level == "alarm":
+        return None
+    new = rng.permutation(len(scores.of(target, pair[0])))
+    both = Verdicts.concat(
+        [
+            scores.verdicts(target, np.resize(new, after), pair),
+            scores.verdicts("clean", np.resize(rows[500 + BEFORE :], after), pair),
+        ]
+    )
+    shifted = rng.random(after) < share(np.arange(after) / after)
+    verdicts = both[np.where(shifted, 0, after) + np.arange(after)]
+    again = copy.deepcopy(monitor)
+    monitor.update(verdicts)
+    status = monitor.status()
+    if not status.episodes:
+        return Outcome(None, "", 0)
+    delay = status.episodes[0].alarm_at - BEFORE
+    again.update(verdicts[: delay + 1])
+    return Outcome(delay, again.status().kind, status.episodes[0].since - BEFORE)
+
+
+def show_delay(words: argparse.Namespace) -> None:
+    """Delay, missed, and the kind at the alarm, after a change of real images."""
+    groups: dict[str, tuple[str, list[str]]] = {
+        f"corrupted, severity {level}": ("covariate", [f"{name}-{level}" for name in COMMON]) for level in (1, 3, 5)
+    }
+    groups |= {name: ("concept", [name]) for name in ("cifar100", "tin")} | {"svhn": ("either", ["svhn"])}
+    forms: dict[str, tuple[Callable[[Floats], Floats], int]] = {
+        "sudden": (lambda time: np.ones_like(time), 1000),
+        "10 % mixture": (lambda time: np.full_like(time, 0.1), 3000),
+        "slow drift": (lambda time: time, 2000),
+    }
+    print("| network | scores | change | to | AUROC | median delay | missed % | right kind % | early |")
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    lines = []
+    for network in words.networks:
+        scores = Scores(words.scores / f"{network}.npz")
+        for pair_name, pair in PAIRS.items():
+            for form, (share, after) in forms.items():
+                if form != "sudden" and pair_name == "(g, h)":
+                    continue
+                for group, (truth, targets) in groups.items():
+                    if form != "sudden" and group.endswith("severity 1"):
+                        continue
+                    everything = []
+                    aurocs = []
+                    for target in targets:
+                        found = [
+                            watch_change(scores, target, pair, seed, share, after) for seed in range(words.streams)
+                        ]
+                        own = 100 * max(auroc(scores.of("clean", one), scores.of(target, one)) for one in pair)
+                        aurocs.append(own)
+                        everything += found
+                        if form == "sudden":
+                            lines.append(
+                                f"| {network} | {pair_name} | {target} | {own:.1f} | {describe(found, truth)} |"
+                            )
+                    row = f"| {network} | {pair_name} | {form} | {group} | {np.mean(aurocs):.1f} |"
+                    print(f"{row} {describe(everything, truth)} |", flush=True)
+    print("\n| network | scores | sudden change to | AUROC | median delay | missed % | right kind % | early |")
+    print("|---|---|---|---|---|---|---|---|")
+    print("\n".join(lines))
+
+
+def describe(found: Sequence[Outcome | None], truth: str) -> str:
+    seen = [one for one in found if one is not None]
+    delays = [np.inf if one.delay is None else one.delay for one in seen]
+    alarms = [one for one in seen if one.delay is not None]
+    right = f"{100 * np.mean([one.kind == truth for one in alarms]):.1f}" if alarms and truth != "either" else "–"
+    if truth == "either" and alarms:
+        right = f"covariate {100 * np.mean([one.kind == 'covariate' for one in alarms]):.0f}"
+    middle = float(np.median(delays)) if seen else np.inf
+    shown = f"{middle:.0f}" if np.isfinite(middle) else "–"
+    return f"{shown} | {100 * np.mean(np.isinf(delays)):.1f} | {right} | {len(found) - len(seen)}"
+
+
+def show_merge(words: argparse.Namespace) -> None:
+    """Eight shards of streams without shift, and the delay of one log beside three merged."""
+    count, hits = words.streams, 0
+    for stream in synthetic_streams(500, 8 * 1250, count):
+        parts = [Monitor(stream.reference, 0.05, seed=seed) for seed in range(8)]
+        for seed, part in enumerate(parts):
+            part.update(stream.verdicts[seed::8])
+        hits += Monitor.merge(parts).status().level == "alarm"
+    print(f"8 shards of 1,250, nominal 5 %: {interval(hits, count)} % of {count} with an alarm")
+    delays: dict[int, list[int]] = {1: [], 3: [], 8: []}
+    for seed in range(min(count, 100)):
+        rng = np.random.default_rng(seed)
+        edges = [np.sort(rng.normal(size=BINS - 1)) for _ in range(2)]
+        held = rng.normal(size=(2, 500))
+        reference = make_reference(edges, (held[0], held[1]), rng.integers(CLASSES, size=500))
+        style, concept = rng.normal(size=(2, 4000))
+        style[2000:] -= 1
+        verdicts = make_verdicts(style, concept, np.zeros(4000), 0.9)
+        for shards, found in delays.items():
+            parts = [Monitor(reference, seed=number) for number in range(shards)]
+            merged = Monitor.merge(parts)
+            for start in range(0, 4000, 24):
+                for number, part in enumerate(parts):
+                    part.update(verdicts[start : start + 24][number::shards])
+                if merged.status().level == "alarm":
+                    found.append(start + 24 - 2000)
+                    break
+    text = ", ".join(f"{shards}: {np.median(found):.0f}" for shards, found in delays.items())
+    print(f"Median delay in images (AUROC 76, looked at every 24), by number of shards: {text}")
+
+
+def show_accuracy(words: argparse.Namespace) -> None:
+    """Mean absolute error of the estimated accuracy over the 75 corrupted conditions, and what is said of others."""
+    methods = ("none", "temperature", "shift-aware", "ATC", "Difference of Confidences")
+    print(f"| network | | {' | '.join(methods)} | true |\n|---|---|{'---|' * (len(methods) + 1)}")
+    for network in words.networks:
+        scores = Scores(words.scores / f"{network}.npz")
+        errors: dict[str, list[Floats]] = {}
+        for name in [f"{one}-{level}" for one in COMMON for level in range(1, 6)]:
+            guesses, true = estimate_accuracy(scores, name), scores.of(name, "right").mean()
+            errors.setdefault("corrupted", []).append(np.abs(guesses - true))
+            errors.setdefault(f"severity {name[-1]}", []).append(np.abs(guesses - true))
+        for group, each in sorted(errors.items()):
+            cells = " | ".join(f"{value:.4f}" for value in np.mean(each, axis=0))
+            print(f"| {network} | mean absolute error, {group} | {cells} | |")
+        for name in ("clean", "cifar100", "svhn", "tin"):
+            true = f"{scores.of(name, 'right').mean():.3f}" if name == "clean" else "0"
+            cells = " | ".join(f"{value:.3f}" for value in estimate_accuracy(scores, name))
+            print(f"| {network} | {name}: estimate | {cells} | {true} |", flush=True)
+
+
+def estimate_accuracy(scores: Scores, name: str) -> Floats:
+    """Mean confidences; ATC (Garg et al. 2022) and DoC (Guillory et al. 2021) on confidences with a temperature."""
+    known, right = scores.of("fit", "temperature"), scores.of("fit", "right").mean()
+    new = scores.of(name, "temperature")
+    threshold = np.quantile(known, 1 - right)
+    means = [scores.of(name, field).mean() for field in ("plain", "temperature", "aware")]
+    return np.array([*means, (new >= threshold).mean(), right - (known.mean() - new.mean())])
+
+
+TABLES = {
+    "promise": show_promise,
+    "sticky": show_sticky,
+    "delay": show_delay,
+    "merge": show_merge,
+    "accuracy": show_accuracy,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("--scores", type=Path, required=True)
+    parser.add_argument("--networks", nargs="+", default=["resnet20"])
+    parser.add_argument("--streams", type=int, default=1000)
+    words = parser.parse_args()
+    TABLES[words.table](words)
+
+
+if __name__ == "__main__":
+    main()
