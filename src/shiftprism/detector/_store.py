@@ -17,7 +17,8 @@ from shiftprism.detector._detector import Detector
 from shiftprism.scores import SCORES, Fitted
 from shiftprism.scores import load as load_score
 
-FORMAT = 1
+FORMAT = 2
+"""2 keeps no combined scores: they follow from style and concept."""
 ABOUT = "detector.json"
 _RANKS = "ranks.safetensors"
 _RANKS_FORMAT = "shiftprism-detector-ranks"
@@ -114,7 +115,7 @@ def _check(about: dict[str, Any], folder: Path) -> None:
     version = about.get("format")
     if type(version) is int and version > FORMAT:
         got = f"{folder} of format {version}, written by shiftprism {about.get('shiftprism')}"
-        raise wrong("folder", f"a detector of format {FORMAT} or older", got, "install a newer shiftprism")
+        raise wrong("folder", f"a detector of format {FORMAT}", got, "install a newer shiftprism")
     names, level, sure = about.get("names"), about.get("false_alarm"), about.get("confidence")
     faults = {
         "format": version == FORMAT,
