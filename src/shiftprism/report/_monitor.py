@@ -114,8 +114,8 @@ def _draw_accuracy(monitor: Monitor, status: Status, episodes: Sequence[Episode]
     if audited is None:
         return warning + figure
     sentence = (
-        f"<p>From {audited.labelled} labelled observations, drawn at random: {audited.value:.3f} "
-        f"({audited.low:.3f}–{audited.high:.3f}).</p>"
+        f"<p>From {audited.labelled} labelled observations, drawn at random from {audited.first:,} to "
+        f"{audited.after - 1:,}: {audited.value:.3f} ({audited.low:.3f}–{audited.high:.3f}).</p>"
     )
     return warning + figure + sentence
 
