@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import signal
 import socket
 import subprocess
 import sys
@@ -139,10 +140,15 @@ def run(files: "Mapping[str, Path]", settings: Settings) -> None:
     host = f"[{settings.host}]" if ":" in settings.host and not settings.host.startswith("[") else settings.host
     address = f"http://{host}:{listener.getsockname()[1]}"
     typer.echo(f"serving {', '.join(files)} on {address}, observations in {service.store.where}")
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         server.run(sockets=[listener])
     except KeyboardInterrupt:  # uvicorn has ended everything in order, and then repeats the signal
         return
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _listen(settings: Settings) -> "socket.socket":
@@ -163,6 +169,7 @@ def _start_logs() -> None:
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("shiftprism").setLevel(logging.INFO)
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # a broken form is its sender's business
 
 
 def _cache_folder() -> Path:
