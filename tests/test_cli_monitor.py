@@ -89,6 +89,11 @@ def test_wrong_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "folder of a saved detector" in capsys.readouterr().err
     assert run("monitor", state, "--watch", tmp_path, "--jsonl", "-") == 1
     assert run("monitor", state, "--watch", tmp_path / "none") == 1
+    assert run("monitor", state, "--false-alarm", "0.01") == 0
+    capsys.readouterr()
+    for words in (["--false-alarm", "0.05"], ["--within-class"], ["--every", "2"], ["--run-length", "1000"]):
+        assert run("monitor", state, *words) == 1  # a promise cannot change while it is kept
+        assert f"Expected {words[0]} " in capsys.readouterr().err.replace("`", "")
     assert run("report") == 1
     assert run("report", "--monitor", tmp_path / "none") == 1
 

@@ -85,7 +85,7 @@ def read_outputs(words: argparse.Namespace, name: str) -> Data:
 
 
 def score_sets(data: Data) -> dict[str, NDArray[np.float64]]:
-    """ "SET/FIELD" -> (N,): scores, predicted class, whether it is right, and confidences."""
+    """ "SET/FIELD" -> (N,): scores, predicted class (label) and true class, whether they agree, and confidences."""
     first = data.fit.rows(slice(1000))
     style = Style.fit(join([data.train, first]).outputs, shifted_outputs(copies(data, "at")))
     temperature, aware = Temperature.fit(*data.fit), ShiftAware.fit(*data.fit, shifted=dict(copies(data, "ab")))
@@ -99,7 +99,7 @@ def score_sets(data: Data) -> dict[str, NDArray[np.float64]]:
         tables = {"plain": outputs.logits, "temperature": temperature(outputs), "aware": aware(outputs)}
         fields = {score.__name__: score(outputs) for score in (g, h, gen)} | {"style": style(outputs)}
         fields |= {key: torch.softmax(each.double(), 1).max(1).values for key, each in tables.items()}
-        fields |= {"label": outputs.predictions, "right": outputs.predictions == labels}
+        fields |= {"label": outputs.predictions, "class": labels, "right": outputs.predictions == labels}
         arrays |= {f"{name}/{field}": values.double().numpy() for field, values in fields.items()}
     return arrays
 

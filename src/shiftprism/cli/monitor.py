@@ -49,14 +49,14 @@ def monitor(
     ] = None,
     jsonl: Annotated[str | None, typer.Option(help="A file of verdicts as JSON lines; - for standard input.")] = None,
     state: Annotated[Path | None, typer.Option(help="Where the state is kept. (DETECTOR/monitor.safetensors)")] = None,
-    false_alarm: Annotated[float, typer.Option(help="The chance of ever raising a false alarm.")] = 0.01,
+    false_alarm: Annotated[float | None, typer.Option(help="The chance of ever raising a false alarm. (0.01)")] = None,
     run_length: Annotated[
         int | None, typer.Option(help="Promise an average number of images before a false alarm instead.")
     ] = None,
     within_class: Annotated[
-        bool, typer.Option("--within-class", help="Rank scores within the predicted class.")
-    ] = False,
-    every: Annotated[int, typer.Option(help="Test one of so many images.")] = 1,
+        bool | None, typer.Option("--within-class", help="Rank scores within the predicted class.")
+    ] = None,
+    every: Annotated[int | None, typer.Option(help="Test one of so many images. (1)")] = None,
     once: Annotated[bool, typer.Option("--once", help="Stop when the folder has been read.")] = False,
     wait: Annotated[float, typer.Option(help="Seconds between two looks at the folder.")] = 2.0,
     reset: Annotated[str | None, typer.Option(help="First record this reason and start a new promise.")] = None,
@@ -73,11 +73,13 @@ def monitor(
         raise wrong("--jsonl", "left out beside --watch", jsonl, "watch a folder or read verdicts")
     if watch is not None and not watch.is_dir():
         raise wrong("--watch", "a folder", watch, "name a folder of images")
-    settings = {"run_length": run_length, "within_class": within_class, "every": every}
+    words = {"false_alarm": false_alarm, "run_length": run_length, "within_class": within_class, "every": every}
+    settings = {name: value for name, value in words.items() if value is not None}
     own_state = detector.is_file() and detector.suffix != ".onnx"
     beside = detector / "monitor.safetensors" if detector.is_dir() else detector.with_suffix(".monitor.safetensors")
     path = state or (detector if own_state else beside)
-    own, score = _open(detector, path, false_alarm, settings, scores=watch is not None)
+    own, score = _open(detector, path, settings, scores=watch is not None)
+    _check_settings(own, settings, path)
     if reset is not None:
         own.reset(reset)
     own.save(path)
@@ -101,9 +103,18 @@ def _follow(own: "Monitor", path: Path, batches: Iterator[Batch]) -> Iterator[tu
         yield first, batch
 
 
-def _open(
-    detector: Path, path: Path, false_alarm: float, settings: dict[str, Any], scores: bool
-) -> "tuple[Monitor, Score]":
+def _check_settings(own: "Monitor", settings: dict[str, Any], path: Path) -> None:
+    """A promise cannot change while it is kept: flags must agree with the state."""
+    from shiftprism._errors import wrong
+
+    for name, value in settings.items():
+        known = getattr(own.settings, name)
+        if value != known:
+            flag = f"--{name.replace('_', '-')}"
+            raise wrong(flag, f"{known}, as in {path}", value, f"leave {flag} out, or begin another --state")
+
+
+def _open(detector: Path, path: Path, settings: dict[str, Any], scores: bool) -> "tuple[Monitor, Score]":
     """The monitor of a state, or a new one, and the function that scores image files."""
     from shiftprism._errors import wrong
     from shiftprism.monitor import Monitor
@@ -124,7 +135,7 @@ def _open(
         reference, score = saved.reference(), lambda files: _gather(score_files(saved, files))
     if path.exists():
         return Monitor.load(path, reference.detector), score
-    return Monitor(reference, false_alarm, **settings), score
+    return Monitor(reference, **settings), score
 
 
 def _score_nothing(files: list[Path]) -> Batch:
