@@ -181,7 +181,7 @@ def show_promise(words: argparse.Namespace, page: Page) -> None:
     detectors = river_detectors()
     columns = ["ours, 1 %", "ours, 5 %", "ours within classes, 1 %", "windows of 100, 1 %", *detectors]
     page.add(f"| reference | streams | {' | '.join(columns)} |", f"|---|---|{'---|' * len(columns)}")
-    few = max(1, words.streams // 10)
+    few = max(1, words.streams // 20)
     for n in (200, 500, 2000, 10_000):
         sources = {"synthetic": synthetic_streams(n, 10_000, words.streams)}
         if n <= 2000:
@@ -226,9 +226,9 @@ def river_detectors() -> dict[str, tuple[Callable[[], Any], int]]:
     except ImportError:
         return {}
     return {
-        "ADWIN": (drift.ADWIN, 1000),
-        "PageHinkley": (drift.PageHinkley, 1000),
-        "KSWIN": (lambda: drift.KSWIN(seed=0), 3),
+        "ADWIN": (drift.ADWIN, 300),
+        "PageHinkley": (drift.PageHinkley, 300),
+        "KSWIN": (lambda: drift.KSWIN(seed=0), 2),
     }
 
 
