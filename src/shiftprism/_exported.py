@@ -35,6 +35,9 @@ class Input(NamedTuple):
     height: int | None
     """None takes any; all images of one batch have one size."""
     width: int | None
+    shortest: int | None
+    """The length that the shortest side of an image is resized to, which may enlarge a long and narrow one beyond all
+    memory; None where no side is."""
     inside: str
     """What the file does to images before its network, in words."""
 
