@@ -135,7 +135,9 @@ class Decision(nn.Module):
         """
         n = len(self.inside_style.values) + 1
         counts = [(p.double() * n).round() for p in (self.inside_style(style), self.inside_concept(concept))]
-        combined: Tensor = ((counts[0] * counts[1]).log() - 2 * math.log(n)).to(style)
+        # a tensor: the exporter would round a number to single precision, and then no tie is one
+        whole = torch.tensor(2 * math.log(n), dtype=torch.float64, device=style.device)
+        combined: Tensor = ((counts[0] * counts[1]).log() - whole).to(style)
         return combined
 
     def probabilities(self, outputs: Outputs) -> Tensor:
