@@ -159,7 +159,9 @@ def _listen(settings: Settings) -> "socket.socket":
         return socket.create_server((host, settings.port), family=family, backlog=2048)
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (while")[0]  # Python adds the address once more
-        raise OSError(f"cannot listen on {host} port {settings.port}: {reason}; choose another --port or --host") from error
+        raise OSError(
+            f"cannot listen on {host} port {settings.port}: {reason}; choose another --port or --host"
+        ) from error
 
 
 def _start_logs() -> None:

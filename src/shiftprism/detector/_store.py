@@ -16,6 +16,7 @@ from shiftprism.detector._decision import Decision, Held, Plain
 from shiftprism.detector._detector import Detector
 from shiftprism.scores import SCORES, Fitted
 from shiftprism.scores import load as load_score
+from shiftprism.style import VERSION
 
 FORMAT = 2
 """2 keeps no combined scores: they follow from style and concept."""
@@ -51,6 +52,7 @@ def save(detector: Detector, folder: Path) -> None:
         "calibrated": detector.calibrated,
         "model": detector.classifier is not None,
         "precision": precision_of(detector.classifier),
+        "style": VERSION,
         "ranks": fingerprint(tensors),
         "fingerprint": detector.fingerprint(),
     }
@@ -116,6 +118,9 @@ def _check(about: dict[str, Any], folder: Path) -> None:
     if type(version) is int and version > FORMAT:
         got = f"{folder} of format {version}, written by shiftprism {about.get('shiftprism')}"
         raise wrong("folder", f"a detector of format {FORMAT}", got, "install a newer shiftprism")
+    if about.get("style") != VERSION:  # its style was fitted to other statistics of the same images
+        got = f"{folder} with {about.get('style', 'an older style')}, written by shiftprism {about.get('shiftprism')}"
+        raise wrong("folder", f"a detector with statistics {VERSION}", got, _ADVICE)
     names, level, sure = about.get("names"), about.get("false_alarm"), about.get("confidence")
     faults = {
         "format": version == FORMAT,
