@@ -15,6 +15,7 @@ from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
 from exported import Exported, export_digits
+from postgres import Server, run_server
 
 threadpool_limits(1)  # of NumPy's library too, if a plugin has imported it before
 torch.set_num_threads(1)
@@ -39,6 +40,13 @@ def one_thread() -> Iterator[None]:
     """A test that has changed torch's threads changes them for itself alone."""
     yield
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL server, started once. A test takes a database of its own; one that kills it starts it again."""
+    with run_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,8 @@ class Service:
             self.store.close()
             raise
         self.streams = Streams(self.store, settings)
-        self.decoders = Decoders(settings.decoders or min(os.cpu_count() or 1, 4), settings.time_limit)
+        # a third: an image on which a decoder hangs is refused as such, before the whole request has taken too long
+        self.decoders = Decoders(settings.decoders or min(os.cpu_count() or 1, 4), settings.time_limit / 3)
         self.recorder: Recorder | None = None
         self.waiting = 0
         """Images that were accepted and are not answered yet."""
@@ -158,9 +159,8 @@ class Service:
         }
         if not numbers:
             raise Problem(404, "None of these observations is known.")
-        missing = await asyncio.to_thread(self.store.label, numbers)
-        unknown = [*(id_ for id_ in truths if id_ not in numbers), *missing]
-        return {"stored": len(numbers) - len(missing), "unknown": unknown}
+        await asyncio.to_thread(self.store.label, numbers)
+        return {"stored": len(numbers), "unknown": [id_ for id_ in truths if id_ not in numbers]}
 
     async def status(self, name: str | None) -> dict[str, Any]:
         """What the monitor says."""
