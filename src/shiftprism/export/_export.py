@@ -17,7 +17,7 @@ from shiftprism._exported import KEY, About, Input, add_digest, describe, parse
 from shiftprism._extras import need
 from shiftprism._files import replacing
 from shiftprism.classifier import Classifier, predict
-from shiftprism.detector import Detector
+from shiftprism.detector import Detector, divide
 from shiftprism.export._compare import Differences, compare
 from shiftprism.export._convert import OPSET, join
 from shiftprism.export._graphs import (
@@ -28,7 +28,7 @@ from shiftprism.export._graphs import (
     join_preprocessing,
 )
 from shiftprism.export._precision import INSIDE, PRECISIONS, halve, quantise
-from shiftprism.export._refit import refit, run_network, split_batches
+from shiftprism.export._refit import SEED, refit, run_network, split_batches
 from shiftprism.export._samples import Shape, cut_photographs
 from shiftprism.outputs import Outputs
 
@@ -39,7 +39,7 @@ _LARGEST = 2**31 - 2**24
 _FAR = 1e-2
 """Scores that differ by more than this, or by this share of their spread, are of another computation."""
 _CALIBRATED = 256
-"""Held-out images whose activations give the ranges of int8, spread evenly."""
+"""Held-out images whose activations give the ranges of int8, spread evenly over the part that is fitted to."""
 _COMPARED = 1000
 """Of more images than these, as many are compared on, spread evenly."""
 
@@ -100,7 +100,10 @@ def export(
     if precision != "float32":
         assert images is not None
         report(f"converting it to {precision}")
-        network = halve(network) if precision == "float16" else quantise(network, split_batches(_spread(images)))
+        if precision == "float16":
+            network = halve(network)
+        else:
+            network = quantise(network, split_batches(_choose_calibration(detector, images, labels)))
         report(f"fitting all but the network again to {len(images)} images")
         session = _open(network.SerializeToString())
         detector, _ = refit(detector, classifier, session, images, labels)
@@ -120,6 +123,13 @@ def export(
     changed = int((outputs.predictions != own.predictions).sum())
     nodes = len(model.graph.node)
     return Report(path, len(data), precision, nodes, about.input, compared, differences, detector, changed)
+
+
+def _choose_calibration(detector: Detector, images: Any, labels: ArrayLike | None) -> list[Tensor]:
+    """Images for the ranges of int8, of the part to fit to: those behind the p-values must not shape the network."""
+    given = None if labels is None else torch.as_tensor(labels)
+    rows = divide(len(images), given, detector.false_alarm, detector.confidence, SEED).fit.tolist()
+    return [images[row] for row in _spread(rows)]
 
 
 def _open(model: bytes) -> Any:
@@ -191,8 +201,8 @@ def _choose_samples(images: Any, shape: Shape) -> tuple[str, list[Tensor]]:
     return f"{len(samples)} of the given images", samples
 
 
-def _spread(images: Any, most: int = _CALIBRATED) -> list[Tensor]:
-    """At most so many of the images, spread evenly."""
+def _spread(images: Any, most: int = _CALIBRATED) -> list[Any]:
+    """At most so many of the images, or of their numbers, spread evenly."""
     count = min(most, len(images))
     return [images[number * len(images) // count] for number in range(count)]
 
