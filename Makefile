@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow check format browser clean help
+.PHONY: demo test coverage test-slow check format browser clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -18,7 +18,10 @@ demo: $(READY) ## a decision for each of many digits, then the evidence on real 
 	$(BIN)/shiftprism demo
 
 test: $(READY) ## the test suite (under five minutes on two cores)
-	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+coverage: $(READY) ## the same, and which lines it runs
+	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=term:skip-covered
 
 test-slow: $(READY) ## what needs a browser, killed processes or minutes
 	$(BIN)/python -m pytest -m slow
