@@ -29,7 +29,7 @@ from shiftprism.export._graphs import (
 )
 from shiftprism.export._precision import INSIDE, PRECISIONS, halve, quantise
 from shiftprism.export._refit import SEED, refit, run_network, split_batches
-from shiftprism.export._samples import Shape, cut_photographs
+from shiftprism.export._samples import InChannels, Shape, cut_photographs
 from shiftprism.outputs import Outputs
 
 Progress = Callable[[str], None]
@@ -86,6 +86,8 @@ def export(
     classifier = _find_classifier(detector)
     shape = _find_shape(classifier, images, size)
     _check(classifier, detector, path)
+    if images is not None and not isinstance(images, Tensor):
+        images = InChannels(images, shape.channels)
     if precision != "float32" and (images is None or not len(images)):
         advice = "another precision is another network, and its ranks are taken anew: pass held-out images (--data)"
         raise wrong("images", f"given for precision {precision}", "None", advice)
@@ -155,6 +157,8 @@ def _find_classifier(detector: Detector) -> Classifier:
 def _find_shape(classifier: Classifier, images: Any, size: tuple[int, int] | None) -> Shape:
     """The images that the network sees, from the model, from the caller, or from the images."""
     rule = classifier.preprocessing
+    if images is not None and len(images) and images[0].dtype != torch.uint8:
+        raise wrong("images", "uint8", str(images[0].dtype), "pass images as they are read from files")
     given = None if images is None or not len(images) else tuple(images[0].shape)
     several = len(classifier.mean) if len(classifier.mean) > 1 or classifier.recipe is not None else None
     channels = rule.channels or several or (given[0] if given else None)
@@ -168,7 +172,7 @@ def _find_shape(classifier: Classifier, images: Any, size: tuple[int, int] | Non
         got, advice = "None for a model that takes any", "a file takes one size: pass size=(height, width), or --size"
         raise wrong("size", "given", got, advice)
     shape = Shape(channels, (int(side[0]), int(side[1])), rule.resize is not None)
-    if given and not shape.resizes and given != (shape.channels, *shape.size):
+    if given and not shape.resizes and isinstance(images, Tensor) and given != (shape.channels, *shape.size):
         got = " × ".join(map(str, given))
         want = " × ".join(map(str, (shape.channels, *shape.size)))
         raise wrong("images", f"of {want} (channels, height, width)", got, "pass images as the file is to take them")
