@@ -137,9 +137,13 @@ def test_the_live_view_draws() -> None:
 
     monitor = Monitor(make_reference())
     monitor.update(draw_stream(0, 400, style=-2))
+    calm = Monitor(make_reference())
+    calm.update(Verdicts.concat([draw_stream(1, 128), draw_stream(0, 128, style=-5)]))
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(draw_status(monitor.status()))
+    console.print(draw_status(calm.status(), calm.history()))
     text = console.export_text()
+    assert "▁▁██" in text  # windows of 64: two usual ones, then all flagged
     assert "Alarm: the style of the images has shifted" in text
     assert "evidence of concept shift" in text
     assert "estimated accuracy" in text

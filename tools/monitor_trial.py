@@ -19,18 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from shiftprism.corruptions import COMMON
-from shiftprism.metrics import auroc
 from shiftprism.monitor import Monitor
 from shiftprism.verdicts import Reference, Verdicts
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-CHANGED = 1000
-"""The first clean images are those that were corrupted: no stream has an image twice, clean and corrupted."""
 CLASSES, BINS = 10, 128
 PAIRS = {"(style, gen)": ("style", "gen"), "(g, h)": ("g", "h")}
-BEFORE = 1000
 
 
 class Page:
@@ -61,6 +56,14 @@ class Scores:
         with np.load(path) as arrays:
             self.arrays = {name: arrays[name] for name in arrays.files}
 
+    def sizes(self) -> tuple[int, int, int]:
+        """How many clean images were corrupted (no stream has an image twice), are the reference, and come first."""
+        return (1000, 500, 1000) if len(self.of("clean", "g")) == 8000 else (200, 300, 400)
+
+    def corruptions(self) -> list[str]:
+        names = (key.partition("/")[0] for key in self.arrays if key.endswith("-3/g"))
+        return [name.removesuffix("-3") for name in names if not name.startswith("extra-")]
+
     def of(self, name: str, field: str) -> Floats:
         values: Floats = self.arrays[f"{name}/{field}"]
         return values
@@ -70,10 +73,15 @@ class Scores:
         return make_verdicts(style, concept, self.of(name, "label")[rows], self.of(name, "aware")[rows])
 
     def reference(self, rows: Integers, pair: Sequence[str]) -> Reference:
-        """Bins from test images 1,000–1,999, counts of the clean images `rows`."""
-        edges = [find_edges(self.of("fit", field)[1000:]) for field in pair]
+        """Bins from other images (of CIFAR-10's test set 1,000–1,999), counts of the clean images `rows`."""
+        edges = [find_edges(self.of("fit", field)[-1000:]) for field in pair]
         scores = [self.of("clean", field)[rows] for field in pair]
         return make_reference(edges, scores, self.of("clean", "label")[rows].astype(int))
+
+
+def auroc(usual: Floats, shifted: Floats) -> float:
+    """The chance that a usual score is above a shifted one; NumPy and SciPy alone, so that a trial starts at once."""
+    return float(stats.mannwhitneyu(usual, shifted).statistic / len(usual) / len(shifted))
 
 
 def find_edges(values: Floats) -> Floats:
@@ -180,11 +188,11 @@ def show_promise(words: argparse.Namespace, page: Page) -> None:
     detectors = river_detectors()
     columns = ["ours, 1 %", "ours, 5 %", "ours within classes, 1 %", "windows of 100, 1 %", *detectors]
     page.add(f"| reference | streams | {' | '.join(columns)} |", f"|---|---|{'---|' * len(columns)}")
-    few = max(1, words.streams // 10)
+    few = max(1, words.streams // 20)
     for n in (200, 500, 2000, 10_000):
         sources = {"synthetic": synthetic_streams(n, 10_000, words.streams)}
         if n <= 2000:
-            sources["real"] = real_streams(scores, n, words.streams, 1)
+            sources["real"] = real_streams(scores, n, 3 * few, 1)
             sources["real, classes in runs of 50"] = real_streams(scores, n, few, 50)
         else:
             sources["synthetic, classes in runs of 50"] = synthetic_streams(n, 10_000, few, 50)
@@ -199,7 +207,7 @@ def show_promise(words: argparse.Namespace, page: Page) -> None:
                     within = Monitor(stream.reference, within_class=True, seed=number)
                     alarms[columns[2]].append(highest(within, stream.verdicts) >= 200)
                 for name, (make, most) in detectors.items():
-                    if number < (most if n == 500 else min(most, few)) and (name != "KSWIN" or n == 500):
+                    if number < (most if n == 500 and kind == "synthetic" else most // 10):
                         alarms[name].append(river_alarms(make, stream))
             cells = [describe_alarms(alarms[name], name in detectors) for name in columns]
             page.add(f"| {n:,}, {kind} | {number + 1:,} of {len(stream.verdicts):,} | {' | '.join(cells)} |")
@@ -216,15 +224,18 @@ def describe_alarms(alarms: Sequence[float], counted: bool) -> str:
 
 
 def river_detectors() -> dict[str, tuple[Callable[[], Any], int]]:
-    """river's detectors with its defaults, and on how many streams each is run: KSWIN takes ten seconds for one."""
+    """river's detectors with its defaults, and on how many streams of one row each is run, a tenth in other rows.
+
+    KSWIN takes ten seconds a stream.
+    """
     try:
         from river import drift  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         return {}
     return {
-        "ADWIN": (drift.ADWIN, 1000),
-        "PageHinkley": (drift.PageHinkley, 1000),
-        "KSWIN": (lambda: drift.KSWIN(seed=0), 5),
+        "ADWIN": (drift.ADWIN, 300),
+        "PageHinkley": (drift.PageHinkley, 300),
+        "KSWIN": (lambda: drift.KSWIN(seed=0), 2),
     }
 
 
@@ -306,18 +317,19 @@ def watch_change(
     after: int,
     **options: Any,
 ) -> Outcome | None:
-    """1,000 clean images, then `after` with a share of the target by time; None where the alarm is early."""
+    """Clean images, then `after` with a share of the target by time; None where the alarm is early."""
     rng = np.random.default_rng(seed)
-    rows = CHANGED + rng.permutation(8000 - CHANGED)
-    monitor = Monitor(scores.reference(rows[:500], pair), seed=seed, **options)
-    monitor.update(scores.verdicts("clean", rows[500 : 500 + BEFORE], pair))
+    changed, known, before = scores.sizes()
+    rows = rng.permutation(np.arange(changed, len(scores.of("clean", "g"))))
+    monitor = Monitor(scores.reference(rows[:known], pair), seed=seed, **options)
+    monitor.update(scores.verdicts("clean", rows[known : known + before], pair))
     if monitor.status().level == "alarm":
         return None
     new = rng.permutation(len(scores.of(target, pair[0])))
     both = Verdicts.concat(
         [
             scores.verdicts(target, np.resize(new, after), pair),
-            scores.verdicts("clean", np.resize(rows[500 + BEFORE :], after), pair),
+            scores.verdicts("clean", np.resize(rows[known + before :], after), pair),
         ]
     )
     shifted = rng.random(after) < share(np.arange(after) / after)
@@ -327,15 +339,16 @@ def watch_change(
     status = monitor.status()
     if not status.episodes:
         return Outcome(None, "", 0)
-    delay = status.episodes[0].alarm_at - BEFORE
+    delay = status.episodes[0].alarm_at - before
     again.update(verdicts[: delay + 1])
-    return Outcome(delay, again.status().kind, status.episodes[0].since - BEFORE)
+    return Outcome(delay, again.status().kind, status.episodes[0].since - before)
 
 
 def show_delay(words: argparse.Namespace, page: Page) -> None:
     """Delay, missed, and the kind at the alarm, after a change of real images."""
+    names = Scores(words.scores / f"{words.networks[0]}.npz").corruptions()
     groups: dict[str, tuple[str, list[str]]] = {
-        f"corrupted, severity {level}": ("covariate", [f"{name}-{level}" for name in COMMON]) for level in (1, 3, 5)
+        f"corrupted, severity {level}": ("covariate", [f"{name}-{level}" for name in names]) for level in (1, 3, 5)
     }
     groups |= {name: ("concept", [name]) for name in ("cifar100", "tin")} | {"svhn": ("either", ["svhn"])}
     forms: dict[str, tuple[Callable[[Floats], Floats], int]] = {
@@ -349,6 +362,8 @@ def show_delay(words: argparse.Namespace, page: Page) -> None:
     for network in words.networks:
         scores = Scores(words.scores / f"{network}.npz")
         for pair_name, pair in PAIRS.items():
+            if f"clean/{pair[0]}" not in scores.arrays:
+                continue
             for form, (share, after) in forms.items():
                 if form != "sudden" and pair_name == "(g, h)":
                     continue
@@ -360,7 +375,8 @@ def show_delay(words: argparse.Namespace, page: Page) -> None:
                     for target in targets:
                         # the mixtures and the drift are longer: half as many streams
                         count = words.streams if form == "sudden" else -(-words.streams // 2)
-                        found = [watch_change(scores, target, pair, seed, share, after) for seed in range(count)]
+                        length = min(after, len(scores.of(target, "g"))) if form == "sudden" else after
+                        found = [watch_change(scores, target, pair, seed, share, length) for seed in range(count)]
                         own = 100 * max(auroc(scores.of("clean", one), scores.of(target, one)) for one in pair)
                         aurocs.append(own)
                         everything += found
@@ -428,7 +444,7 @@ def show_accuracy(words: argparse.Namespace, page: Page) -> None:
     for network in words.networks:
         scores = Scores(words.scores / f"{network}.npz")
         errors: dict[str, list[Floats]] = {}
-        for name in [f"{one}-{level}" for one in COMMON for level in range(1, 6)]:
+        for name in [f"{one}-{level}" for one in scores.corruptions() for level in range(1, 6)]:
             guesses, true = estimate_accuracy(scores, name), scores.of(name, "right").mean()
             errors.setdefault("corrupted", []).append(np.abs(guesses - true))
             errors.setdefault(f"severity {name[-1]}", []).append(np.abs(guesses - true))

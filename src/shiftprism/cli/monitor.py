@@ -1,7 +1,7 @@
 """`shiftprism monitor`: watch a stream of images or verdicts, with a state that survives being killed."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from shiftprism.detector import FileVerdict
-    from shiftprism.monitor import Monitor, Status
+    from shiftprism.monitor import Estimate, Monitor, Status
     from shiftprism.runtime import ExportedDetector
     from shiftprism.verdicts import Verdicts
 
@@ -20,6 +20,9 @@ EXIT_CODES = {"ok": 0, "alarm": 3, "warning": 4}
 _BATCH = 64
 """Images of a folder that are scored at once."""
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm")
+_WIDTH = 30
+"""Characters of a bar in the live view."""
+_BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"ok": "green", "warning": "yellow", "alarm": "red"}
 
 
@@ -256,15 +259,15 @@ def _show_live(own: "Monitor", followed: Iterator[tuple[int, Batch]]) -> None:
     """The status in place, drawn again after each batch."""
     from rich.live import Live
 
-    with Live(draw_status(own.status()), refresh_per_second=8) as live:
+    with Live(draw_status(own.status(), own.history()), refresh_per_second=8) as live:
         for _, batch in followed:
             for name, problem in batch.problems.items():
                 live.console.print(f"{name}: {problem}", markup=False, highlight=False)
-            live.update(draw_status(own.status()))
+            live.update(draw_status(own.status(), own.history()))
 
 
-def draw_status(status: "Status") -> "RenderableType":
-    """Level, evidence, shares flagged and estimated accuracy, for a terminal."""
+def draw_status(status: "Status", history: "Sequence[Estimate]" = ()) -> "RenderableType":
+    """Level, evidence, shares flagged and estimated accuracy, for a terminal; the last windows as small bars."""
     import math
 
     from rich.console import Group
@@ -276,10 +279,15 @@ def draw_status(status: "Status") -> "RenderableType":
         table.add_column(no_wrap=True)
     for name, value in (("covariate shift", status.e_covariate), ("concept shift", status.e_concept)):
         part = max(0.0, min(1.0, math.log(max(value, 1.0)) / math.log(status.threshold)))
-        bar = Text("█" * round(30 * part) + "░" * (30 - round(30 * part)), style="red" if part >= 1 else "cyan")
+        full = round(_WIDTH * part)
+        bar = Text("█" * full + "░" * (_WIDTH - full), style="red" if part >= 1 else "cyan")
         table.add_row(f"evidence of {name}", bar, f"{value:.3g} of {status.threshold:.3g}")
     flagged, usual = (f"{share:.1%}".replace("%", " %") for share in (status.flagged, status.usual_flagged))
     table.add_row("flagged recently", flagged, f"{usual} is usual")
+    if history:
+        shares = [one.covariate + one.concept for one in history[-_WIDTH:]]
+        bars = "".join(_BARS[round(share * (len(_BARS) - 1))] for share in shares)
+        table.add_row("flagged over time", bars, f"one bar for {history[0].images} images")
     if status.accuracy is not None and status.calibrated:
         one = status.accuracy
         words = f"{one.low:.3f} to {one.high:.3f}" if status.trust else "do not trust this"

@@ -193,7 +193,7 @@ class Monitor:
         )
 
     def highest_evidence(self) -> tuple[float, float]:
-        """The highest e-values of both axes since the last reset, before the pool first froze: there ranks are exact."""
+        """The highest e-values of both axes since the last reset, before the pool first froze: exact ranks."""
         heights = self._highest
         if len(self._tail[1]) and self._exact:
             _, path = bet(self._evidence, self._rank(Pool(self._pool.counts), *self._tail), self.settings.rate)
