@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow check format clean help
+.PHONY: demo test test-slow check docs format clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -28,9 +28,16 @@ check: $(READY) ## ruff, formatting and strict types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[docs]"
+	touch $@
+
+docs: $(VENV)/.docs ## the documentation site, strictly, into site/
+	$(BIN)/python tools/build_site.py
+
 format: $(READY) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean: ## remove the environment and everything made
-	rm -rf $(VENV) demo .coverage .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build demo dist site .coverage .mypy_cache .pytest_cache .ruff_cache
