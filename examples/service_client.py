@@ -49,7 +49,7 @@ class Client:
 def main(url: str, *paths: str) -> None:
     client = Client(url, os.environ.get("SHIFTPRISM_TOKEN", ""))
     for path, prediction in zip(paths, client.predict([Path(path).read_bytes() for path in paths]), strict=True):
-        problem = prediction["error"]
+        problem = prediction.get("error")
         print(f"{path}: {problem['detail'] if problem else prediction['sentence']}")
     print(client.status())
 

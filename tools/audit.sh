@@ -11,7 +11,8 @@ python3 -m venv "$place/venv"
   exit 0
 }
 "$place/venv/bin/pip-audit" --disable-pip --no-deps --progress-spinner off --timeout 15 -r constraints.txt >"$place/found" 2>"$place/log" && {
-  echo "no known weakness in $(grep -c == constraints.txt) pinned packages"
+  skipped=$(grep -c 'could not be audited' "$place/found" || true)
+  echo "no known weakness in $(($(grep -c == constraints.txt) - skipped)) pinned packages; $skipped are not known to the index of advisories"
   exit 0
 }
 if [ -s "$place/found" ]; then

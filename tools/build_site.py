@@ -158,6 +158,7 @@ def make_reference(pages: Path) -> list[dict[str, str]]:
 
 
 def make_menu(pages: Path, reference: list[dict[str, str]]) -> list[dict[str, object]]:
+    """Titles and pages, as zensical's `nav` has them."""
     def items(names: tuple[str, ...]) -> list[str]:
         return [f"{name}.md" for name in names if (pages / f"{name}.md").is_file()]
 
@@ -165,10 +166,11 @@ def make_menu(pages: Path, reference: list[dict[str, str]]) -> list[dict[str, ob
     others = sorted(path.name for path in pages.glob("*.md") if path.stem not in named and path.stem.islower())
     project = [name for name in ("changelog.md", "contributing.md", "security.md") if name in others]
     tables = sorted(f"results/tables/{path.name}" for path in (pages / "results" / "tables").glob("*.md"))
+    sections: list[dict[str, object]] = [{title: items(names)} for title, names in SECTIONS.items()]
     return [
         {"Start": "index.md"},
         {"Guides": ["guides/index.md", *items(tuple(f"guides/{name}" for name in GUIDES))]},
-        *({title: items(names)} for title, names in SECTIONS.items()),
+        *sections,
         {"API": reference},
         {
             "Results": [
