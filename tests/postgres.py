@@ -1,11 +1,13 @@
 """A PostgreSQL server of our own in a temporary directory, from Debian's packages."""
 
+import contextlib
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,33 +31,36 @@ def free_port() -> int:
 class Server:
     """A server that can be killed and started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sync: bool) -> None:
         programs = find_programs()
         if programs is None and "SHIFTPRISM_NO_SKIP" not in os.environ:
             pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
         assert programs, "PostgreSQL is not installed, and SHIFTPRISM_NO_SKIP forbids to skip"
         self._programs, self._data, self.port = programs, folder / "data", free_port()
-        self._log = folder / "log"
+        self._log, self._sync = folder / "log", sync
         # initdb refuses root
         self._user = ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []
         if self._user:
             shutil.chown(folder, "nobody")
-        self._run("initdb", "-D", str(self._data), "-A", "trust", "-U", "shiftprism", "-E", "UTF8", "--locale=C")
+        self._run("initdb", "-D", str(self._data), "-A", "trust", "-U", "shiftprism", "-E", "UTF8", "--locale=C", "-N")
         self.start()
 
     def start(self) -> None:
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=60"
+        if not self._sync:  # what was written survives killed processes all the same, and waits for no disk
+            options += " -c fsync=off"
         self._run("pg_ctl", "-D", str(self._data), "-l", str(self._log), "-w", "-t", "120", "-o", options, "start")
 
-    def stop(self) -> None:
-        self._run("pg_ctl", "-D", str(self._data), "-m", "immediate", "-w", "stop")
-
     def kill(self) -> None:
-        """SIGKILL to the server process, as a machine without memory would do; it must be started again."""
-        process = int((self._data / "postmaster.pid").read_text().splitlines()[0])
-        os.kill(process, signal.SIGKILL)
-        while Path(f"/proc/{process}").exists() and "Z" not in _state(process):
-            pass
+        """SIGKILL to the server and all its processes at once; it must be started again."""
+        first = int((self._data / "postmaster.pid").read_text().splitlines()[0])
+        os.kill(first, signal.SIGSTOP)  # so that it starts no further ones
+        processes = [first, *_children(first)]
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        while any(_state(process) != "Z" for process in processes):
+            time.sleep(0.01)
         (self._data / "postmaster.pid").unlink()
 
     def url(self, database: str) -> str:
@@ -77,7 +82,15 @@ class Server:
         assert done.returncode == 0, f"{program}: {text}"
 
 
+def _children(process: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        found += map(int, (task / "children").read_text().split())
+    return found
+
+
 def _state(process: int) -> str:
+    """The letter of a process's state; Z also for one that is gone."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -85,14 +98,14 @@ def _state(process: int) -> str:
 
 
 @contextmanager
-def run_server() -> Iterator[Server]:
-    """A server while the block lasts."""
+def run_server(sync: bool = False) -> Iterator[Server]:
+    """A server while the block lasts; with `sync` it waits for the disk, as any server should that is not a test's."""
     folder = Path(tempfile.mkdtemp(prefix="shiftprism-postgres-"))  # pytest's own folders are closed to `nobody`
     try:
-        server = Server(folder)
+        server = Server(folder, sync)
         try:
             yield server
         finally:
-            server.stop()
+            server.kill()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,6 @@
 """A real detector of digits in one ONNX file, made once for every test that serves it: 0 to 6 are known."""
 
 import atexit
-import copy
 import io
 import shutil
 import tempfile
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from shiftprism.classifier import Preprocessing
 from shiftprism.corruptions import corrupt
 from shiftprism.detector import Detector
 from shiftprism.export import export
@@ -21,9 +19,8 @@ from trained import digits, train_on_digits, unseen_digits
 
 @cache
 def fit_digits(seed: int = 0) -> Detector:
-    """A detector that takes digits of any size: the model resizes them to 8 × 8."""
-    classifier = copy.deepcopy(train_on_digits("alpha-beta")[0])
-    classifier.preprocessing = Preprocessing(size=(8, 8), resize=8, channels=1)
+    """A detector of digits of 8 × 8 pixels."""
+    classifier = train_on_digits("alpha-beta")[0]
     held_out = digits("test")
     return Detector.fit(classifier, held_out.images, held_out.labels, concept="u", seed=seed)
 

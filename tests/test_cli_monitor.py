@@ -89,6 +89,11 @@ def test_wrong_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "folder of a saved detector" in capsys.readouterr().err
     assert run("monitor", state, "--watch", tmp_path, "--jsonl", "-") == 1
     assert run("monitor", state, "--watch", tmp_path / "none") == 1
+    assert run("monitor", state, "--false-alarm", "0.01") == 0
+    capsys.readouterr()
+    for words in (["--false-alarm", "0.05"], ["--within-class"], ["--every", "2"], ["--run-length", "1000"]):
+        assert run("monitor", state, *words) == 1  # a promise cannot change while it is kept
+        assert f"Expected {words[0]} " in capsys.readouterr().err.replace("`", "")
     assert run("report") == 1
     assert run("report", "--monitor", tmp_path / "none") == 1
 
@@ -132,9 +137,13 @@ def test_the_live_view_draws() -> None:
 
     monitor = Monitor(make_reference())
     monitor.update(draw_stream(0, 400, style=-2))
+    calm = Monitor(make_reference())
+    calm.update(Verdicts.concat([draw_stream(1, 128), draw_stream(0, 128, style=-5)]))
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(draw_status(monitor.status()))
+    console.print(draw_status(calm.status(), calm.history()))
     text = console.export_text()
+    assert "▁▁██" in text  # windows of 64: two usual ones, then all flagged
     assert "Alarm: the style of the images has shifted" in text
     assert "evidence of concept shift" in text
     assert "estimated accuracy" in text

@@ -1,121 +1,94 @@
-"""The files in examples/ run, and say what they should. Those of other libraries are in the slow tests."""
+"""The examples run an exported file without shiftprism: plain onnxruntime, and a page in a browser."""
 
-import importlib.util
-import re
+import os
 import shutil
 import subprocess
+import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from PIL import Image
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+from exported import Exported
 
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+EXAMPLES = Path(__file__).parent.parent / "examples"
+ROWS = (3, 150, 250, 399)
 
 
-def flagged(line: str) -> float:
-    """The share of images that a line of counts calls covariate or concept."""
-    counts = [int(number) for number in re.findall(r"'[\w-]+': (\d+)", line)]
-    return sum(counts[1:]) / sum(counts)
+def write_images(made: Exported, folder: Path) -> list[Path]:
+    """Clean and noisy digits as files."""
+    paths = [folder / f"{row}.png" for row in ROWS]
+    for row, path in zip(ROWS, paths, strict=True):
+        Image.fromarray(made.images[row, 0].numpy()).save(path)
+    return paths
 
 
-@pytest.mark.parametrize("file", sorted(EXAMPLES.iterdir()), ids=lambda path: path.name)
-def test_an_example_is_short(file: Path) -> None:
-    if file.suffix in (".py", ".yml"):
-        assert len(file.read_text(encoding="utf-8").splitlines()) <= 70
-
-
-def test_own_torch_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    load("own_torch_model").main()
-    sentence, new, blurred, unseen = capsys.readouterr().out.splitlines()
-    assert sentence.endswith(").")
-    assert flagged(new) < 0.1
-    assert flagged(blurred) > 0.9
-    assert flagged(unseen) > 0.3
-
-
-def test_features_of_scikit_learn(capsys: pytest.CaptureFixture[str]) -> None:
-    load("sklearn_features").main()
-    lines = capsys.readouterr().out.splitlines()
-    assert flagged(lines[0]) < 0.12
-    assert flagged(lines[1]) > 0.3
-    aurocs = {line.split()[2]: float(line.split()[-1]) for line in lines[2:]}
-    assert set(aurocs) == {"msp", "energy", "u", "knn"}
-    assert min(aurocs.values()) > 0.7
-
-
-def test_digits_as_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    load("digits_as_files").main(tmp_path)
-    said = capsys.readouterr().out
-    counts = {name: len(list((tmp_path / name).rglob("*.png"))) for name in ("learn", "held-out", "new/clean")}
-    assert [int(number) for number in re.findall(r"\d+(?= digits| held| new)", said)] == list(counts.values())
-    assert {path.name for path in (tmp_path / "learn").iterdir()} == set("01234567")
-    assert len(list((tmp_path / "new/noisy").iterdir())) == counts["new/clean"]
-
-
-def test_a_client_asks_the_service_and_reports_the_truth(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("fastapi")
-    from serving_examples import made_picture, run_service
-
-    client = load("service_client")
-    (tmp_path / "good.png").write_bytes(made_picture())
-    (tmp_path / "broken.png").write_bytes(b"no image")
-    monkeypatch.delenv("SHIFTPRISM_TOKEN", raising=False)
-    with run_service(tmp_path) as running:
-        url = f"http://127.0.0.1:{running.client.port}"
-        client.main(url, str(tmp_path / "good.png"), str(tmp_path / "broken.png"))
-        good, broken, status = capsys.readouterr().out.splitlines()
-        own = client.Client(url)
-        (prediction,) = own.predict([made_picture()])
-        assert own.report_truth({prediction["id"]: prediction["name"]}) == 1
-        with pytest.raises(ValueError, match=r"\w+"):
-            own.call("/v1/predict", {"images": []})
-    assert good.endswith(").")
-    assert "broken.png: " in broken
-    assert status
+def test_fifteen_lines_of_onnxruntime_say_what_the_detector_says(exported_digits: Exported, tmp_path: Path) -> None:
+    paths = write_images(exported_digits, tmp_path)
+    script = EXAMPLES / "score.py"
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys(("torch", "shiftprism", "onnx")))  # an import of them fails from here on
+exec(compile(open({str(script)!r}).read(), "score.py", "exec"))
+"""
+    words = [sys.executable, "-c", code, str(exported_digits.path), *map(str, paths)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    verdicts = exported_digits.detector(exported_digits.images[list(ROWS)])
+    for line, path, one in zip(done.stdout.splitlines(), paths, verdicts, strict=True):
+        assert line == f"{path}: {one.name} ({one.confidence:.0%}), {one.kind} (p = {one.p_combined:.2g})"
+    body = script.read_text(encoding="utf-8").split('"""')[2].splitlines()
+    assert sum(bool(line.strip()) and not line.startswith(("import", "from")) for line in body) <= 15
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "package"), [("timm_model", "timm"), ("hugging_face_model", "transformers")])
-def test_models_of_other_libraries(name: str, package: str, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip(package)
-    load(name).main()
-    _, clean, noisy = capsys.readouterr().out.splitlines()
-    assert flagged(clean) < 0.2
-    assert flagged(noisy) > 0.8
+def test_the_page_judges_images_in_a_browser(exported_digits: Exported, tmp_path: Path) -> None:
+    from playwright.sync_api import sync_playwright
 
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    page_folder = EXAMPLES / "browser"
+    if (program is None or not (page_folder / "node_modules").exists()) and "SHIFTPRISM_NO_SKIP" not in os.environ:
+        pytest.skip("this needs chromium, and onnxruntime-web: make examples/browser/node_modules")
+    assert program, "chromium is not installed, and SHIFTPRISM_NO_SKIP forbids to skip"
+    paths = write_images(exported_digits, tmp_path)
+    bare = tmp_path / "bare.onnx"
+    bare.write_bytes(b"\x08\x0a")
 
-def test_alerts_name_metrics_that_the_service_has() -> None:
-    pytest.importorskip("prometheus_client")
-    from shiftprism.serving._metrics import Metrics
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *words: object) -> None:
+            """Nothing."""
 
-    text = (EXAMPLES / "prometheus_alerts.yml").read_text(encoding="utf-8")
-    metrics = Metrics()
-    there = {name for family in metrics.registry.collect() for name in (family.name, f"{family.name}_total")}
-    named = set(re.findall(r"shiftprism_\w+", "\n".join(re.findall(r"expr: (.*)", text))))
-    assert len(named) >= 5
-    assert named <= there
-
-
-def test_alerts_are_rules_of_prometheus() -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed (Debian's package prometheus)")
-    done = subprocess.run(
-        [promtool, "check", "rules", str(EXAMPLES / "prometheus_alerts.yml")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(page_folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    own = f"http://127.0.0.1:{server.server_address[1]}/"
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+            page = browser.new_page()
+            troubles: list[str] = []
+            asked: list[str] = []
+            page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
+            page.on("pageerror", lambda error: troubles.append(str(error)))
+            page.on("request", lambda request: asked.append(request.url))
+            page.goto(own)
+            page.set_input_files("#model", bare)
+            page.wait_for_function("document.querySelector('#status').textContent.startsWith('Not opened')")
+            page.set_input_files("#model", exported_digits.path)
+            page.wait_for_function("document.querySelector('#status').textContent.includes('classes')", timeout=120_000)
+            page.set_input_files("#images", paths)
+            page.wait_for_function("document.querySelector('#status').textContent.includes('judged')", timeout=120_000)
+            rows = [row.locator("td").all_text_contents() for row in page.locator("tbody tr").all()]
+            browser.close()
+    finally:
+        server.shutdown()
+        server.server_close()
+    verdicts = exported_digits.detector(exported_digits.images[list(ROWS)])
+    assert [row[1] for row in rows] == [one.name for one in verdicts]
+    assert [row[3] for row in rows] == [one.kind for one in verdicts]
+    for row, one in zip(rows, verdicts, strict=True):
+        assert float(row[6]) == pytest.approx(one.p_combined, rel=1e-2)
+    assert troubles == []
+    assert [url for url in asked if not url.startswith((own, "data:", "blob:"))] == []

@@ -203,6 +203,42 @@ def test_merged_monitors() -> None:
         Monitor.merge([parts[0], Monitor(reference, 0.05)])
 
 
+def test_evidence_after_the_pool_froze_is_not_merged() -> None:
+    """Ranks in a pool that froze are not independent: a second change must not count towards the merged promise."""
+    monitor = Monitor(make_reference())
+    monitor.update(shifting_stream()[:2400])
+    before = monitor.highest_evidence()
+    monitor.update(shifting_stream()[2400:])
+    assert monitor.status().episodes[-1].kind == "concept"
+    assert monitor.highest_evidence() == before
+
+
+def test_a_mixture_that_lasts_is_one_change() -> None:
+    """A tenth of the images shifted, for long: the change must not be taken for ended again and again."""
+    episodes = []
+    for seed in range(6):
+        usual, shifted = draw_stream(seed, 4500), draw_stream(seed + 50, 4500, style=-3)
+        rows = np.arange(4500) + 4500 * (np.random.default_rng(seed).random(4500) < 0.1) * (np.arange(4500) > 500)
+        monitor = Monitor(make_reference(seed), seed=seed)
+        monitor.update(Verdicts.concat([usual, shifted])[rows])
+        episodes.append(len(monitor.status().episodes))
+    assert sorted(episodes)[3] == 1
+    assert max(episodes) <= 3
+
+
+def test_promises_of_thinned_streams() -> None:
+    """Of `every` observations the first is tested: the k-th test comes after (k − 1) · every + 1 of them."""
+    settings = Monitor(make_reference(), run_length=1000, every=50).settings
+    least = settings.threshold / 2 - 16  # tests before an alarm, on average
+    assert (least - 1) * 50 + 1 == pytest.approx(1000)
+    thinned = Monitor(make_reference(), every=50)
+    thinned.update(draw_stream(0, 64 * 50 * 3 + 40 * 50))
+    thinned.update(draw_stream(1, 64 * 50, style=-4))  # the alarm comes a few tests before a look at the change
+    alarm = thinned.status().alarm_at
+    assert alarm is not None
+    assert thinned.counts()[0].sum() == 500 + thinned.observations // 50 // 64 * 64  # and the pool still grows
+
+
 def test_merged_alarm_needs_more_evidence() -> None:
     """Evidence between one threshold and three is an alarm alone, and none among three."""
     reference = make_reference()
@@ -251,20 +287,36 @@ def test_audit_draws_at_random_and_only_those_count() -> None:
     assert len(set(drawn)) == 200
     assert drawn == sorted(drawn)
     assert stats.kstest(np.array(drawn) / 1000, "uniform").pvalue > 0.001
-    more = monitor.audit(50, first=900)
-    assert min(more) >= 900
-    assert not set(more) & set(drawn)
-    found = monitor.label({number: number % 10 > 0 for number in drawn})
+    found = monitor.label({number: number % 10 > 0 for number in drawn[:150]})
     assert found is not None
-    right = sum(number % 10 > 0 for number in drawn)
-    expected = stats.binomtest(right, 200).proportion_ci(method="exact")
-    assert (found.value, found.labelled, found.missing) == (right / 200, 200, 50)
-    assert np.allclose((found.low, found.high), (expected.low, expected.high), atol=1e-9)
-    outside = next(number for number in range(1000) if number not in {*drawn, *more})
+    right = sum(number % 10 > 0 for number in drawn[:150])
+    expected = stats.binomtest(right, 150).proportion_ci(method="exact")
+    assert found[3:] == (150, 50, 0, 1000)
+    assert np.allclose(found[:3], (right / 150, expected.low, expected.high), atol=1e-9)
+    outside = next(number for number in range(1000) if number not in drawn)
     with pytest.raises(ValueError, match="that audit"):
         monitor.label({outside: True})
-    with pytest.raises(ValueError, match="number of observations left"):
+    with pytest.raises(ValueError, match="number of observations"):
         monitor.audit(2000)
+
+
+def test_a_draw_is_a_sample_of_its_own_range(tmp_path: Path) -> None:
+    """The stream was bad at first and is good now: labels of an early draw must not weigh more than their share."""
+    monitor = Monitor(make_reference())
+    monitor.update(draw_stream(0, 1000))
+    early = monitor.audit(400)
+    monitor.label(dict.fromkeys(early, False))
+    monitor.update(draw_stream(1, 9000))
+    late = monitor.audit(400)
+    assert 20 <= sum(number < 1000 for number in late) <= 60  # 40 expected
+    assert {number for number in late if number < 1000} <= set(early)  # labelled already, and shared
+    found = monitor.label({number: number >= 1000 for number in late})
+    assert found is not None
+    assert found.low < 0.9 < found.high
+    assert set(late) < set(monitor.audit(500))
+    monitor.save(tmp_path / "state")
+    assert Monitor.load(tmp_path / "state").audits.accuracy() == monitor.audits.accuracy()
+    assert min(monitor.audit(50, first=9000)) >= 9000
 
 
 def test_the_state_is_small_and_strict(tmp_path: Path) -> None:

@@ -194,6 +194,11 @@ def test_judgements_are_words_and_symbols() -> None:
     ]
     assert f'<p class="count">{claims.count_judgements(found)}.</p>' in text
     check_whole(page("t", "", [Section("What holds?", text)]))
+    counts = {name: sum(one.judgement == name for one in found) for name in ("not shown", "not measured")}
+    assert f"<summary>{counts['not measured']} not measured</summary>" in text  # folded away
+    assert "not shown</summary>" not in text
+    undecided = list_findings([one for one in found if one.judgement in counts])
+    assert f"<summary>{counts['not shown']} not shown</summary>" in undecided
 
 
 def run(*words: str | Path) -> "tuple[str, str]":

@@ -28,12 +28,12 @@ def small(**arguments: object) -> Classifier:
     return Classifier.build("small", "vanilla", names=("cat", "dog"), widths=[8, 32, 40], **arguments).eval()  # type: ignore[arg-type]
 
 
-def block_energies(plane: np.ndarray) -> np.ndarray:
-    """ln of the mean squared DCT coefficients of the 8 × 8 blocks, by scipy."""
+def block_energies(plane: np.ndarray, step: int = 8) -> np.ndarray:
+    """ln of the mean squared DCT coefficients of the 8 × 8 blocks, by scipy; a column of blocks each `step` pixels."""
     blocks = [
         plane[row : row + 8, column : column + 8]
         for row in range(0, plane.shape[0] - 7, 8)
-        for column in range(0, plane.shape[1] - 7, 8)
+        for column in range(0, plane.shape[1] - 7, step)
     ]
     energies = np.mean([dctn(block, norm="ortho") ** 2 for block in blocks], 0)
     return np.asarray(np.log(energies + 1e-6).ravel())
@@ -48,7 +48,8 @@ def test_block_energies_are_those_of_scipy(side: int) -> None:
         planes = {"light": light, "shifted": light[4:-4, 4:-4], "blue": 0.564 * (blue - light)}
         planes["red"] = 0.713 * (red - light)
         for name, plane in planes.items():
-            np.testing.assert_allclose(found[f"{name} dct"][number], block_energies(plane), rtol=1e-9)
+            expected = block_energies(plane, 16 if name in ("blue", "red") else 8)
+            np.testing.assert_allclose(found[f"{name} dct"][number], expected, rtol=1e-9)
 
 
 def test_a_constant_image_by_hand() -> None:
@@ -84,6 +85,20 @@ def test_a_checkerboard_by_hand() -> None:
     bands = found["bands"].exp().unflatten(0, (3, 5))
     assert bands.sum(0).tolist() == pytest.approx([16] * 5, abs=1e-4)
     assert (bands[2] > 0.9 * 16).all()
+
+
+def test_shares_of_zeros_are_counts_of_whole_levels_and_change_little_with_rounding() -> None:
+    """Rounding after a resize moves values by far less than a level: no share may jump with it."""
+    levels = torch.randint(0, 4, (2, 1, 32, 32), generator=torch.Generator().manual_seed(0)).double()
+    found = STATISTICS.groups(levels / 255)
+    steps = levels[..., ::2, 1:] - levels[..., ::2, :-1]
+    torch.testing.assert_close(found["repeats"][:, 0], (steps[..., ::2] == 0).double().mean((1, 2, 3)))
+    torch.testing.assert_close(found["clipped"][:, 0], (levels == 0).double().mean((1, 2, 3)))
+    generator = torch.Generator().manual_seed(1)
+    for size in (0.0, 0.25, 0.5, 1.0):  # steps and values at every place of the ramp, its ends among them
+        values = levels * size / 255
+        moved = values + 1e-6 * (torch.rand(values.shape, dtype=torch.float64, generator=generator) - 0.5)
+        torch.testing.assert_close(STATISTICS(moved), STATISTICS(values), atol=3e-3, rtol=1e-3)
 
 
 def test_columns_that_repeat_are_seen() -> None:

@@ -20,10 +20,15 @@ class Process:
     """`shiftprism serve` on a free port; it can be stopped, or killed."""
 
     def __init__(
-        self, model: "str | Path", store: str, *flags: str, environment: "dict[str, str] | None" = None
+        self,
+        model: "str | Path",
+        store: str,
+        *flags: str,
+        environment: "dict[str, str] | None" = None,
+        program: Sequence[str] = (sys.executable, "-m", "shiftprism"),
     ) -> None:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (it is open for as long as the process runs)
-        command = [sys.executable, "-m", "shiftprism", "serve", str(model), "--port", "0", "--store", store, *flags]
+        command = [*program, "serve", str(model), "--port", "0", "--store", store, *flags]
         self.program = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=self._log, text=True, env=os.environ | (environment or {})
         )
@@ -36,16 +41,21 @@ class Process:
         self.port = int(match[1])
         self.wait_until_ready()
 
-    def wait_until_ready(self) -> None:
-        while True:
+    def wait_until_ready(self, seconds: float = 120) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            client = Client(self.port)
             try:
-                if Client(self.port).ask("GET", "/readyz")[0] == 200:
+                if client.ask("GET", "/readyz")[0] == 200:
                     return
-            except OSError:
+            except (OSError, http.client.HTTPException):
                 pass
+            finally:
+                client.close()
             if self.program.poll() is not None:
-                raise RuntimeError(f"the service ended: {self.read_log()[-2000:]}")
+                break
             time.sleep(0.05)
+        raise RuntimeError(f"the service is not ready: {self.read_log()[-2000:]}")
 
     def read_log(self) -> str:
         self._log.seek(0)
@@ -56,15 +66,17 @@ class Process:
         self.program.kill()
         self._close()
 
-    def stop(self) -> None:
+    def stop(self) -> int:
+        """SIGTERM, and the exit status."""
         self.program.send_signal(signal.SIGTERM)
-        self._close()
+        return self._close()
 
-    def _close(self) -> None:
-        self.program.wait()
+    def _close(self) -> int:
+        status = self.program.wait(120)
         assert self.program.stdout is not None
         self.program.stdout.close()
         self._log.close()
+        return status
 
     def cpu_seconds(self) -> float:
         """Of the service and its decoders."""
@@ -74,8 +86,9 @@ class Process:
         """Megabytes of the service and its decoders."""
         total = 0
         for process in (self.program.pid, *children(self.program.pid)):
-            for line in Path(f"/proc/{process}/status").read_text().splitlines():
-                if line.startswith("VmRSS"):
+            # what is shared by several processes counts a part in each, so that the sum is right
+            for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
                     total += int(line.split()[1])
         return total / 1024
 
@@ -167,7 +180,7 @@ def generate(
             started = time.perf_counter()
             try:
                 status = client.ask("POST", "/v1/predict", body, Content_Type=content_type)[0]
-            except OSError:
+            except (OSError, http.client.HTTPException):
                 status = 0
             with lock:
                 times.append(time.perf_counter() - started)

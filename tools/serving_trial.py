@@ -10,6 +10,7 @@ IMAGES is a folder of image files that the model takes. docs/serving.md has what
 
 import argparse
 import contextlib
+import http.client
 import json
 import random
 import socket
@@ -54,42 +55,17 @@ def kill_under_load(
     """Kill the service (and every second time PostgreSQL's server, where there is one) while clients ask."""
     rng = random.Random(seed)
     acknowledged: set[str] = set()
-    lock = threading.Lock()
     for number in range(kills):
         process = Process(model, store)
-        stop = threading.Event()
-
-        def work(first: int, port: int = process.port, stop: threading.Event = stop) -> None:
-            client, turn = Client(port), first
-            while not stop.is_set():
-                body = make_body([images[turn % len(images)], images[(turn + 1) % len(images)]])
-                turn += 2
-                try:
-                    status, answer = client.predict(body)
-                except (OSError, ValueError):
-                    continue
-                if status == 200:
-                    with lock:
-                        acknowledged.update(row["id"] for row in answer["predictions"])
-                else:
-                    time.sleep(0.02)
-
-        threads = [threading.Thread(target=work, args=(1000 * each,)) for each in range(clients)]
-        before = len(acknowledged)
-        for thread in threads:
-            thread.start()
-        while len(acknowledged) < before + 4 * clients:  # under load, not before it
-            time.sleep(0.01)
-        time.sleep(rng.uniform(0, 0.5))
-        if postgres is not None and number % 2:
-            postgres.kill()
+        with asking(process.port, images, clients, acknowledged):
+            wait_for_answers(acknowledged, len(acknowledged) + 4 * clients)  # under load, not before it
             time.sleep(rng.uniform(0, 0.5))
-            postgres.start()
-            time.sleep(0.3)
-        process.kill()
-        stop.set()
-        for thread in threads:
-            thread.join()
+            if postgres is not None and number % 2:
+                postgres.kill()
+                time.sleep(rng.uniform(0, 0.5))
+                postgres.start()
+                wait_for_answers(acknowledged, len(acknowledged) + 1)  # it is used again
+            process.kill()
     Process(model, store).stop()  # folds what was left
     with open_store(store, create=False) as opened:
         (stream,) = opened.streams()
@@ -97,6 +73,46 @@ def kill_under_load(
         until, replayed, state = opened.replay(stream, MonitorFold())
         equal = replayed == state and until == max(int(b.sequence[-1]) for b in opened.read_all(stream))
     return Survival(kills, len(acknowledged), len(stored), len(acknowledged - stored), equal)
+
+
+@contextlib.contextmanager
+def asking(port: int, images: Sequence[bytes], clients: int, acknowledged: "set[str]") -> Iterator[None]:
+    """Clients that ask for as long as the block lasts, and note the ids of what they were answered."""
+    stop = threading.Event()
+
+    def work(first: int) -> None:
+        client, turn = Client(port), first
+        while not stop.is_set():
+            body = make_body([images[turn % len(images)], images[(turn + 1) % len(images)]])
+            turn += 2
+            try:
+                status, answer = client.predict(body)
+            except (OSError, ValueError, http.client.HTTPException):  # killed in the middle of an answer
+                status = 0
+            if status == 200:
+                acknowledged.update(row["id"] for row in answer["predictions"])
+            else:
+                time.sleep(0.02)
+        client.close()
+
+    threads = [threading.Thread(target=work, args=(1000 * each,), daemon=True) for each in range(clients)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def wait_for_answers(acknowledged: "set[str]", count: int) -> None:
+    """Two minutes at most, of those in which this process runs: a pause of everything does not count."""
+    for _ in range(12_000):
+        if len(acknowledged) >= count:
+            return
+        time.sleep(0.01)
+    raise RuntimeError("the service does not answer")
 
 
 class Meanwhile(NamedTuple):
@@ -234,7 +250,7 @@ def main() -> None:
     folders = [read_folder(folder) for folder in chosen.images]
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        server = stack.enter_context(run_server()) if chosen.postgres or chosen.what == "replicas" else None
+        server = stack.enter_context(run_server(sync=True)) if chosen.postgres or chosen.what == "replicas" else None
         store = server.make_database("trial") if server is not None else f"{folder}/store.sqlite"
         if chosen.what == "kill":
             print(kill_under_load(chosen.model, store, folders[0], kills=chosen.kills, postgres=server))

@@ -17,6 +17,8 @@ __all__ = ["ExportedDetector", "Input", "load"]
 
 _BATCH = 128
 """Images that go through at a time: the verdict on an image depends on no other, and memory stays bounded."""
+_MOST_PIXELS = 1 << 26
+"""An image that would be resized to more pixels than these is refused, as in torch."""
 _LUMA = (0.299, 0.587, 0.114)
 
 
@@ -155,6 +157,10 @@ class ExportedDetector:
             raise wrong("images", f"of {sizes} (channels, height, width)", got, "convert or resize them first")
         if 0 in array.shape:
             raise wrong("images", "of at least one pixel", got, "leave empty images out")
+        if self.input.shortest is not None:
+            low, high = sorted(array.shape[2:])
+            if self.input.shortest**2 * high // low > _MOST_PIXELS:
+                raise wrong("images", "less long and narrow", got, "crop them first")
         return np.ascontiguousarray(array)
 
     def __repr__(self) -> str:

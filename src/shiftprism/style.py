@@ -17,7 +17,7 @@ from shiftprism._checks import wrong
 __all__ = ["DEPTHS", "GROUPS", "VERSION", "PixelStatistics", "attach_taps", "channel_statistics"]
 __all__ += ["collect_layers", "find_layers"]
 
-VERSION = "style-1"
+VERSION = "style-2"
 """Changes with any number below; a cache of Outputs with another version is computed again."""
 DEPTHS = (0.15, 0.4, 0.65, 0.9)
 """How far into the network the layers are, as a share of its normalisation layers."""
@@ -80,33 +80,39 @@ class PixelStatistics(nn.Module):
             found |= _moments(tiles if colour else light[:, :, None])
             if min(light.shape[2:]) >= 3:
                 found["laplacian"] = _laplacian(light)
-            found["light"] = _quantiles(_halve(_halve(light)).flatten(1))
-            found |= _tones(_halve(tiles)) if colour else {"clipped": _clipped(light, light)}
+            found |= _tones(tiles, light) if colour else _grey_tones(light)
             if min(light.shape[2:]) >= 2:
                 found |= _steps(light)
         return found
 
     def _block_energies(self, tiles: Tensor, light: Tensor) -> dict[str, Tensor]:
         """ln of the mean squared DCT coefficients, and quantiles over blocks of the energy in three bands."""
-        planes = [light]
+        energies = self._energies(_cut_blocks(light))
+        found = {"light dct": _mean_energies(energies)}
         if tiles.shape[2] == 3:
-            planes += [0.564 * (tiles[:, :, 2] - light), 0.713 * (tiles[:, :, 0] - light)]
-        energies = self._energies(torch.stack(planes, 1))
-        found = dict(zip(("light dct", "blue dct", "red dct"), _mean_energies(energies), strict=False))
+            # chroma from every second block: it costs as much as light, and says less
+            red, blue, some = (_cut_blocks(plane, 2) for plane in (tiles[:, :, 0], tiles[:, :, 2], light))
+            chroma = self._energies(torch.stack([(blue - some).mul_(0.564), (red - some).mul_(0.713)], 1))
+            found["blue dct"], found["red dct"] = (_mean_energies(plane) for plane in chroma.unbind(1))
         if min(light.shape[2:]) >= 16:
-            (found["shifted dct"],) = _mean_energies(self._energies(light[:, None, :, 4:-4, 4:-4]))
+            found["shifted dct"] = _mean_energies(self._energies(_cut_blocks(light[..., 4:-4, 4:-4])))
             # noise lifts the calmest block, and blur lowers the liveliest, whatever else is in the image
-            bands = _log(energies[:, 0].flatten(1, 2) @ self.bands).transpose(1, 2)
+            bands = _log(energies.flatten(1, 3) @ self.bands).transpose(1, 2)
             found["bands"] = _quantiles(bands, (0.0, 0.25, 0.5, 0.75, 1.0)).flatten(1)
         return found
 
-    def _energies(self, planes: Tensor) -> Tensor:
-        """The squared coefficients of the orthonormal DCT of all 8 × 8 blocks: (…, H, W) -> (…, blocks, 64)."""
-        down, across = planes.shape[-2] // 8, planes.shape[-1] // 8
-        blocks = planes[..., : 8 * down, : 8 * across].unflatten(-1, (across, 8)).unflatten(-3, (down, 8))
+    def _energies(self, blocks: Tensor) -> Tensor:
+        """The squared coefficients of the orthonormal DCT of blocks: (…, 64) -> (…, 64)."""
         # a product, not a convolution, which on CPUs takes four times as long for so few inputs
-        coefficients: Tensor = blocks.transpose(-2, -3).flatten(-2).flatten(-3, -2) @ self.waves
+        coefficients: Tensor = blocks @ self.waves
         return coefficients.square_()
+
+
+def _cut_blocks(planes: Tensor, step: int = 1) -> Tensor:
+    """8 × 8 blocks of planes (N, T, H, W), of every `step`-th column of blocks: (N, T, rows, columns, 64), a copy."""
+    down, across = planes.shape[-2] // 8, planes.shape[-1] // 8
+    blocks = planes[..., : 8 * down, : 8 * across].unflatten(-1, (across, 8)).unflatten(-3, (down, 8))
+    return blocks[..., ::step, :].transpose(-2, -3).flatten(-2)
 
 
 def _dct_waves(like: Tensor) -> Tensor:
@@ -149,9 +155,9 @@ def _log(values: Tensor) -> Tensor:
     return (values + 1e-6).log()
 
 
-def _mean_energies(energies: Tensor) -> tuple[Tensor, ...]:
-    """(N, planes, tiles, blocks, 64) -> (N, 64) for each plane."""
-    return _log(energies.mean((2, 3))).unbind(1)
+def _mean_energies(energies: Tensor) -> Tensor:
+    """(N, tiles, rows, columns, 64) -> (N, 64)."""
+    return _log(energies.mean((1, 2, 3)))
 
 
 def _moments(tiles: Tensor) -> dict[str, Tensor]:
@@ -161,13 +167,10 @@ def _moments(tiles: Tensor) -> dict[str, Tensor]:
     return {"means": means, "deviations": spread}
 
 
-def _share(mask: Tensor) -> Tensor:
-    return mask.to(torch.float32).mean((1, 2, 3))
-
-
-def _halve(planes: Tensor) -> Tensor:
-    """Every second pixel both ways: where all of them would cost more and say little else."""
-    return planes[..., ::2, ::2]
+def _thin(planes: Tensor, step: int) -> Tensor:
+    """Every `step`-th pixel both ways, every 2 `step`-th of several tiles: more would cost more and say little else."""
+    step = step if planes.shape[1] == 1 else 2 * step
+    return planes[..., ::step, ::step]
 
 
 def _quantiles(values: Tensor, shares: Sequence[float] = _QUANTILES) -> Tensor:
@@ -177,40 +180,54 @@ def _quantiles(values: Tensor, shares: Sequence[float] = _QUANTILES) -> Tensor:
 
 
 def _laplacian(light: Tensor) -> Tensor:
-    """The 4-neighbour Laplacian L: ln of quantiles of |L| and of its root mean square, and ln(1 + kurtosis)."""
-    values = light[:, :, :-2, 1:-1] + light[:, :, 2:, 1:-1]
-    values.add_(light[:, :, 1:-1, :-2]).add_(light[:, :, 1:-1, 2:]).sub_(light[:, :, 1:-1, 1:-1], alpha=4)
-    ranked = (_quantiles(_halve(_halve(values)).abs().flatten(1), (0.1, 0.5, 0.9)) + 1e-3).log()
+    """The 4-neighbour Laplacian L of every second line: ln of quantiles of |L| and of its size, ln(1 + kurtosis)."""
+    middle = light[:, :, 1:-1:2]
+    values = light[:, :, :-2:2, 1:-1] + light[:, :, 2::2, 1:-1]
+    values.add_(middle[..., :-2]).add_(middle[..., 2:]).sub_(middle[..., 1:-1], alpha=4)
+    ranked = (_quantiles(_thin(values[:, :, ::2], 1)[..., ::4].abs().flatten(1), (0.1, 0.5, 0.9)) + 1e-3).log()
     squares = values.square_()
     size = squares.mean((1, 2, 3)).sqrt() + 1e-3
     tails = squares.square_().mean((1, 2, 3)) / size.square().square()
     return torch.cat([ranked, size.log()[:, None], torch.log1p(tails)[:, None]], 1)
 
 
-def _tones(tiles: Tensor) -> dict[str, Tensor]:
-    """Quantiles of the darkest and of the brightest channel, the saturation's mean and deviation, what is clipped."""
-    dark, bright = tiles.amin(2), tiles.amax(2)
-    quantiles = _quantiles(_halve(torch.stack([dark, bright], 1)).flatten(2))
+def _tones(tiles: Tensor, light: Tensor) -> dict[str, Tensor]:
+    """Quantiles of light, of the darkest and of the brightest channel; the saturation; what is clipped."""
+    red, green, blue = _thin(tiles, 2).contiguous().unbind(2)
+    dark, bright = red.minimum(green).minimum(blue), red.maximum(green).maximum(blue)
+    planes = torch.stack([_thin(light, 4), dark[..., ::2, ::2], bright[..., ::2, ::2]], 1)
+    quantiles = _quantiles(planes.flatten(2)).unbind(1)
     saturation = (bright - dark).div_(bright + _LEVEL)
     mean = saturation.mean((1, 2, 3))
     spread = (saturation - mean[:, None, None, None]).square_().mean((1, 2, 3)).sqrt()
     return {
-        "darkest channel": quantiles[:, 0],
-        "brightest channel": quantiles[:, 1],
+        **dict(zip(("light", "darkest channel", "brightest channel"), quantiles, strict=True)),
         "saturation": torch.stack([mean, spread], 1),
         "clipped": _clipped(dark, bright),
     }
 
 
+def _grey_tones(light: Tensor) -> dict[str, Tensor]:
+    return {"light": _quantiles(_thin(light, 4).flatten(1)), "clipped": _clipped(light, light)}
+
+
 def _clipped(dark: Tensor, bright: Tensor) -> Tensor:
     """The shares of pixels with a channel at 0, and with one at 255."""
-    return torch.stack([_share(dark < _LEVEL / 2), _share(bright > 1 - _LEVEL / 2)], 1)
+    return torch.stack([_share_near_zero(dark), _share_near_zero(1 - bright)], 1)
+
+
+def _share_near_zero(values: Tensor) -> Tensor:
+    """The mean of 1 − |x| in grey levels, where that is positive: the share of zeros, of values in whole levels.
+
+    A ramp and not a count: after a resize many values are near 0, and rounding would decide about each.
+    """
+    return 1 - (values.abs() * 255).clamp_max(1).mean((1, 2, 3))
 
 
 def _steps(light: Tensor) -> dict[str, Tensor]:
     """Differences of neighbours: how many are 0, their sizes along four directions, and how unequal these are."""
     across, down = light[..., 1:] - light[..., :-1], light[..., 1:, :] - light[..., :-1, :]
-    equal = [_share(_halve(step).abs() < _LEVEL / 4) for step in (across, down)]
+    equal = [_share_near_zero(_thin(step, 2)) for step in (across, down)]
     # a picture that was enlarged pixel by pixel has columns and rows that repeat their neighbour
     profiles = [across.square_().mean(2), down.square_().mean(3)]
     smallest = _log(torch.stack([profile.amin(2) for profile in profiles], 1))
@@ -218,9 +235,10 @@ def _steps(light: Tensor) -> dict[str, Tensor]:
     repeats = (smallest - _log(means)).mean(2)
     diagonals = []
     for lag in (lag for lag in _LAGS if lag < min(light.shape[2:])):
-        head, tail = slice(None, -lag), slice(lag, None)
-        diagonals.append((light[..., tail, tail] - light[..., head, head]).square_().mean((1, 2, 3)))
-        diagonals.append((light[..., tail, head] - light[..., head, tail]).square_().mean((1, 2, 3)))
+        # of every second line
+        upper, lower = light[..., :-lag:2, :], light[..., lag::2, :]
+        diagonals.append((lower[..., lag:] - upper[..., :-lag]).square_().mean((1, 2, 3)))
+        diagonals.append((lower[..., :-lag] - upper[..., lag:]).square_().mean((1, 2, 3)))
     sizes = _log(torch.cat([means.mean(2), torch.stack(diagonals, 1)], 1))
     return {
         "repeats": torch.cat([torch.stack(equal, 1), repeats], 1),

@@ -37,8 +37,17 @@ def demo(
     seeds: Annotated[int, typer.Option(min=1, help="How many models of each kind to train on digits.")] = 3,
     device: Device = "cpu",  # 8 × 8 pixels: the cores of a CPU train these models side by side, a GPU one at a time
     force: Annotated[bool, typer.Option("--force", help="Replace verdicts, cifar10 and digits in the folder.")] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve a detector of digits, with a page, until Ctrl-C; nothing else.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port of --serve; 0 takes a free one.")] = 8000,
 ) -> None:
     """Decide about digits one by one, then show the evidence on real CIFAR-10 and on digits; write a page of each."""
+    if serve:
+        from shiftprism.cli.serve import serve_digits
+
+        serve_digits(to, port)
+        return
     from shiftprism._devices import choose_device
     from shiftprism._files import write_json
     from shiftprism.cli._flags import check_new

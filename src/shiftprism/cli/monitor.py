@@ -1,7 +1,7 @@
 """`shiftprism monitor`: watch a stream of images or verdicts, with a state that survives being killed."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from shiftprism.detector import FileVerdict
-    from shiftprism.monitor import Monitor, Status
+    from shiftprism.monitor import Estimate, Monitor, Status
     from shiftprism.runtime import ExportedDetector
     from shiftprism.verdicts import Verdicts
 
@@ -20,6 +20,9 @@ EXIT_CODES = {"ok": 0, "alarm": 3, "warning": 4}
 _BATCH = 64
 """Images of a folder that are scored at once."""
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm")
+_WIDTH = 30
+"""Characters of a bar in the live view."""
+_BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"ok": "green", "warning": "yellow", "alarm": "red"}
 
 
@@ -49,14 +52,14 @@ def monitor(
     ] = None,
     jsonl: Annotated[str | None, typer.Option(help="A file of verdicts as JSON lines; - for standard input.")] = None,
     state: Annotated[Path | None, typer.Option(help="Where the state is kept. (DETECTOR/monitor.safetensors)")] = None,
-    false_alarm: Annotated[float, typer.Option(help="The chance of ever raising a false alarm.")] = 0.01,
+    false_alarm: Annotated[float | None, typer.Option(help="The chance of ever raising a false alarm. (0.01)")] = None,
     run_length: Annotated[
         int | None, typer.Option(help="Promise an average number of images before a false alarm instead.")
     ] = None,
     within_class: Annotated[
-        bool, typer.Option("--within-class", help="Rank scores within the predicted class.")
-    ] = False,
-    every: Annotated[int, typer.Option(help="Test one of so many images.")] = 1,
+        bool | None, typer.Option("--within-class", help="Rank scores within the predicted class.")
+    ] = None,
+    every: Annotated[int | None, typer.Option(help="Test one of so many images. (1)")] = None,
     once: Annotated[bool, typer.Option("--once", help="Stop when the folder has been read.")] = False,
     wait: Annotated[float, typer.Option(help="Seconds between two looks at the folder.")] = 2.0,
     reset: Annotated[str | None, typer.Option(help="First record this reason and start a new promise.")] = None,
@@ -73,11 +76,13 @@ def monitor(
         raise wrong("--jsonl", "left out beside --watch", jsonl, "watch a folder or read verdicts")
     if watch is not None and not watch.is_dir():
         raise wrong("--watch", "a folder", watch, "name a folder of images")
-    settings = {"run_length": run_length, "within_class": within_class, "every": every}
+    words = {"false_alarm": false_alarm, "run_length": run_length, "within_class": within_class, "every": every}
+    settings = {name: value for name, value in words.items() if value is not None}
     own_state = detector.is_file() and detector.suffix != ".onnx"
     beside = detector / "monitor.safetensors" if detector.is_dir() else detector.with_suffix(".monitor.safetensors")
     path = state or (detector if own_state else beside)
-    own, score = _open(detector, path, false_alarm, settings, scores=watch is not None)
+    own, score = _open(detector, path, settings, scores=watch is not None)
+    _check_settings(own, settings, path)
     if reset is not None:
         own.reset(reset)
     own.save(path)
@@ -101,9 +106,18 @@ def _follow(own: "Monitor", path: Path, batches: Iterator[Batch]) -> Iterator[tu
         yield first, batch
 
 
-def _open(
-    detector: Path, path: Path, false_alarm: float, settings: dict[str, Any], scores: bool
-) -> "tuple[Monitor, Score]":
+def _check_settings(own: "Monitor", settings: dict[str, Any], path: Path) -> None:
+    """A promise cannot change while it is kept: flags must agree with the state."""
+    from shiftprism._errors import wrong
+
+    for name, value in settings.items():
+        known = getattr(own.settings, name)
+        if value != known:
+            flag = f"--{name.replace('_', '-')}"
+            raise wrong(flag, f"{known}, as in {path}", value, f"leave {flag} out, or begin another --state")
+
+
+def _open(detector: Path, path: Path, settings: dict[str, Any], scores: bool) -> "tuple[Monitor, Score]":
     """The monitor of a state, or a new one, and the function that scores image files."""
     from shiftprism._errors import wrong
     from shiftprism.monitor import Monitor
@@ -124,7 +138,7 @@ def _open(
         reference, score = saved.reference(), lambda files: _gather(score_files(saved, files))
     if path.exists():
         return Monitor.load(path, reference.detector), score
-    return Monitor(reference, false_alarm, **settings), score
+    return Monitor(reference, **settings), score
 
 
 def _score_nothing(files: list[Path]) -> Batch:
@@ -245,15 +259,15 @@ def _show_live(own: "Monitor", followed: Iterator[tuple[int, Batch]]) -> None:
     """The status in place, drawn again after each batch."""
     from rich.live import Live
 
-    with Live(draw_status(own.status()), refresh_per_second=8) as live:
+    with Live(draw_status(own.status(), own.history()), refresh_per_second=8) as live:
         for _, batch in followed:
             for name, problem in batch.problems.items():
                 live.console.print(f"{name}: {problem}", markup=False, highlight=False)
-            live.update(draw_status(own.status()))
+            live.update(draw_status(own.status(), own.history()))
 
 
-def draw_status(status: "Status") -> "RenderableType":
-    """Level, evidence, shares flagged and estimated accuracy, for a terminal."""
+def draw_status(status: "Status", history: "Sequence[Estimate]" = ()) -> "RenderableType":
+    """Level, evidence, shares flagged and estimated accuracy, for a terminal; the last windows as small bars."""
     import math
 
     from rich.console import Group
@@ -265,10 +279,15 @@ def draw_status(status: "Status") -> "RenderableType":
         table.add_column(no_wrap=True)
     for name, value in (("covariate shift", status.e_covariate), ("concept shift", status.e_concept)):
         part = max(0.0, min(1.0, math.log(max(value, 1.0)) / math.log(status.threshold)))
-        bar = Text("█" * round(30 * part) + "░" * (30 - round(30 * part)), style="red" if part >= 1 else "cyan")
+        full = round(_WIDTH * part)
+        bar = Text("█" * full + "░" * (_WIDTH - full), style="red" if part >= 1 else "cyan")
         table.add_row(f"evidence of {name}", bar, f"{value:.3g} of {status.threshold:.3g}")
     flagged, usual = (f"{share:.1%}".replace("%", " %") for share in (status.flagged, status.usual_flagged))
     table.add_row("flagged recently", flagged, f"{usual} is usual")
+    if history:
+        shares = [one.covariate + one.concept for one in history[-_WIDTH:]]
+        bars = "".join(_BARS[round(share * (len(_BARS) - 1))] for share in shares)
+        table.add_row("flagged over time", bars, f"one bar for {history[0].images} images")
     if status.accuracy is not None and status.calibrated:
         one = status.accuracy
         words = f"{one.low:.3f} to {one.high:.3f}" if status.trust else "do not trust this"

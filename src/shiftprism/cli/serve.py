@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shiftprism import __version__
 from shiftprism.cli._flags import with_flags
 from shiftprism.serving import Settings
 
@@ -62,8 +64,13 @@ def find_models(words: list[str]) -> dict[str, Path]:
 
 
 def export_cached(folder: Path) -> Path:
-    """The ONNX file of a detector's folder, from the cache where nothing in the folder has changed."""
-    digest = hashlib.sha256()
+    """The ONNX file of a detector's folder, from the cache where neither the folder nor the version has changed."""
+    from shiftprism._errors import wrong
+
+    if not (folder / "detector.json").is_file():
+        advice = "give a model.onnx, or a folder that shiftprism fit wrote"
+        raise wrong("models", "files, or folders of detectors", f"{folder}, which has no detector.json", advice)
+    digest = hashlib.sha256(__version__.encode())
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest.update(f"{file.relative_to(folder)} {file.stat().st_size} ".encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())
@@ -95,40 +102,27 @@ def export_folder(folder: str, to: str) -> int:
 
 
 def serve_digits(to: Path, port: int) -> None:
-    """Train on the digits 0 to 7, fit a detector, and serve it; 8 and 9 are what it does not know."""
-    from shiftprism.classifier import Classifier
-    from shiftprism.datasets import load
-    from shiftprism.detector import Detector
-    from shiftprism.shifts import hold_out
-    from shiftprism.training import PRESETS, channel_statistics, train
+    """Serve the demo's detector of the digits 0 to 7; 8 and 9 are what it does not know. It is made once."""
+    from shiftprism.cli._digits_story import make_story
 
     folder = to / "service"
-    if not (folder / "detector").exists():
-        typer.echo("Training on the handwritten digits 0 to 7 …")
-        learned, held_out = hold_out(load("digits", "train"), ("8", "9"))[0].hold_out(0.5)
-        statistics = channel_statistics(learned.images)
-        classifier = Classifier.build("digits", "alpha-beta", learned.names, 1, *statistics, seed=0)
-        train(classifier, learned, PRESETS["smoke"])
-        Detector.fit(classifier, held_out.images, held_out.labels).save(folder / "detector")
-    _write_examples(folder / "images")
-    typer.echo(f"Images to try are in {folder / 'images'}: known digits, noisy ones, and 8 and 9, which it never saw.")
+    if not (folder / "detector" / "detector.json").exists():
+        typer.echo("training on the handwritten digits 0 to 7, and fitting a detector …")
+        story = make_story("cpu", lambda text, share: None)
+        for name, shown in story.sets.items():
+            _write_images(shown.images.numpy()[:40], folder / "images" / name.replace(" ", "-"))
+        story.detector.save(folder / "detector")
+    typer.echo(f"images to try are in {folder / 'images'}; the model never saw an 8 or a 9")
     run(find_models([f"digits={folder / 'detector'}"]), Settings(port=port, store=str(folder / "store.sqlite")))
 
 
-def _write_examples(folder: Path) -> None:
-    """Test digits as image files, to be dropped on the page."""
+def _write_images(images: Any, folder: Path) -> None:
+    """Digits (N, 1, 8, 8) as image files, to be dropped on the page."""
     from PIL import Image
 
-    from shiftprism.corruptions import corrupt
-    from shiftprism.datasets import load
-    from shiftprism.shifts import hold_out
-
-    known, unseen = hold_out(load("digits", "test"), ("8", "9"))
-    sets = {"known": known.images, "noisy": corrupt(known.images, "gaussian_noise", 5), "never-seen": unseen.images}
-    for name, images in sets.items():
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        for number, image in enumerate(images[:40]):
-            Image.fromarray(image[0].numpy()).save(folder / name / f"{number:02}.png")
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, image in enumerate(images):
+        Image.fromarray(image[0]).save(folder / f"{number:02}.png")
 
 
 def run(files: "Mapping[str, Path]", settings: Settings) -> None:
@@ -136,29 +130,38 @@ def run(files: "Mapping[str, Path]", settings: Settings) -> None:
     from shiftprism.serving import Service, load_model, make_server
 
     _start_logs()
-    service = Service(files, settings, load_model)
+    listener = _listen(settings)  # first: nothing is made for a port that is taken
     try:
-        listener = _listen(settings)
+        service = Service(files, settings, load_model)
+        server = make_server(service)
     except BaseException:
-        service.store.close()
+        listener.close()
         raise
     host = f"[{settings.host}]" if ":" in settings.host and not settings.host.startswith("[") else settings.host
     address = f"http://{host}:{listener.getsockname()[1]}"
     typer.echo(f"serving {', '.join(files)} on {address}, observations in {service.store.where}")
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
-        make_server(service).run(sockets=[listener])
+        server.run(sockets=[listener])
     except KeyboardInterrupt:  # uvicorn has ended everything in order, and then repeats the signal
         return
 
 
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def _listen(settings: Settings) -> "socket.socket":
-    """The socket, opened before anything else starts: a port that is taken is one line."""
+    """The socket that clients connect to."""
     host = settings.host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, settings.port), family=family, backlog=2048)
     except OSError as error:
-        raise OSError(f"{host} port {settings.port}: {error.strerror or error}") from error
+        reason = (error.strerror or str(error)).partition(" (while")[0]  # Python adds the address once more
+        raise OSError(
+            f"cannot listen on {host} port {settings.port}: {reason}; choose another --port or --host"
+        ) from error
 
 
 def _start_logs() -> None:
@@ -168,6 +171,7 @@ def _start_logs() -> None:
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("shiftprism").setLevel(logging.INFO)
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # a broken form is its sender's business
 
 
 def _cache_folder() -> Path:

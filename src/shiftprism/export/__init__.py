@@ -2,7 +2,8 @@
 
 from shiftprism.export._compare import Differences, compare
 from shiftprism.export._convert import OPSET
-from shiftprism.export._export import PRECISIONS, Report, export
+from shiftprism.export._export import Report, export
 from shiftprism.export._graphs import OUTPUTS
+from shiftprism.export._precision import PRECISIONS
 
 __all__ = ["OPSET", "OUTPUTS", "PRECISIONS", "Differences", "Report", "compare", "export"]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from shiftprism._extras import need
+from shiftprism.export._simplify import simplify
 
 OPSET = 20
 """What torch 2.13 writes and onnxruntime 1.20 reads."""
@@ -39,7 +40,7 @@ def convert(module: nn.Module, arguments: tuple[Tensor, ...], inputs: Sequence[s
             external_data=False,
         )
     assert program is not None
-    return clean(program.model_proto)
+    return clean(simplify(clean(program.model_proto)))
 
 
 def _count_boundaries() -> Any:
@@ -104,6 +105,7 @@ def join(first: Any, second: Any) -> Any:
         first.graph.input,
         second.graph.output,
         [*first.graph.initializer, *second.graph.initializer],
+        value_info=[*first.graph.value_info, *first.graph.output, *second.graph.value_info],
     )
     assert not first.functions, "the exporter's optimiser puts functions in place"
     assert not second.functions, "the exporter's optimiser puts functions in place"

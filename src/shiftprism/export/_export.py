@@ -1,8 +1,8 @@
 """A detector to one ONNX file: checked before work begins, compared with torch before the file is kept."""
 
 import copy
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,17 +27,19 @@ from shiftprism.export._graphs import (
     example_image,
     join_preprocessing,
 )
+from shiftprism.export._precision import INSIDE, PRECISIONS, halve, quantise
+from shiftprism.export._refit import refit, run_network, split_batches
 from shiftprism.export._samples import Shape, cut_photographs
 from shiftprism.outputs import Outputs
 
-PRECISIONS = ("float32",)
 Progress = Callable[[str], None]
 """Is called with what is done next."""
 _LARGEST = 2**31 - 2**24
 """Bytes of a protobuf file, and some room for its description."""
 _FAR = 1e-2
 """Scores that differ by more than this, or by this share of their spread, are of another computation."""
-_BATCH = 64
+_CALIBRATED = 256
+"""Held-out images whose activations give the ranges of int8, spread evenly."""
 _COMPARED = 1000
 """Of more images than these, as many are compared on, spread evenly."""
 
@@ -55,6 +57,8 @@ class Report(NamedTuple):
     differences: Differences
     detector: Detector
     """The one that is in the file: another than was given where the precision is."""
+    labels_changed: int
+    """Of the compared images, those whose class is another than that of the network in float32."""
 
 
 def export(
@@ -82,29 +86,53 @@ def export(
     classifier = _find_classifier(detector)
     shape = _find_shape(classifier, images, size)
     _check(classifier, detector, path)
+    if precision != "float32" and (images is None or not len(images)):
+        advice = "another precision is another network, and its ranks are taken anew: pass held-out images (--data)"
+        raise wrong("images", f"given for precision {precision}", "None", advice)
     need("onnxscript", "onnx")
-    runtime = need("onnxruntime", "onnx")
+    need("onnxruntime", "onnx")
     report("converting the network")
     example = example_image(shape.channels, shape.size, shape.resizes)
     network = join_preprocessing(classifier, shape.channels, convert_network(_on_cpu(classifier), example))
     compared, samples = _choose_samples(images, shape)
-    outputs = _outputs_of(_find_classifier(detector), samples)
+    outputs = own = _outputs_of(classifier, samples)
+    identity = detector.fingerprint()
+    if precision != "float32":
+        assert images is not None
+        report(f"converting it to {precision}")
+        network = halve(network) if precision == "float16" else quantise(network, split_batches(_spread(images)))
+        report(f"fitting all but the network again to {len(images)} images")
+        session = _open(network.SerializeToString())
+        detector, _ = refit(detector, classifier, session, images, labels)
+        outputs = run_network(session, samples)
+        identity = _identify(precision, network, detector)
     report("converting the decision")
     model = join(network, convert_decision(detector.decision, outputs))
-    about = _describe(detector, classifier, shape, precision)
+    about = _describe(detector, classifier, shape, precision, identity)
     data = _serialise(model, about)
     report(f"comparing with torch on {compared}")
-    options = runtime.SessionOptions()
-    options.log_severity_level = 3
-    session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    arrays = _run(session, samples)
-    differences = compare(detector, outputs, arrays)
+    session = _open(data)
+    differences = compare(detector, outputs, _run(session, samples))
     _refuse_far(differences, detector)
     parse(session.get_modelmeta().custom_metadata_map.get(KEY), path)
     with replacing(path) as beside:
         beside.write_bytes(data)
+    changed = int((outputs.predictions != own.predictions).sum())
     nodes = len(model.graph.node)
-    return Report(path, len(data), precision, nodes, about.input, compared, differences, detector)
+    return Report(path, len(data), precision, nodes, about.input, compared, differences, detector, changed)
+
+
+def _open(model: bytes) -> Any:
+    runtime = need("onnxruntime", "onnx")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _identify(precision: str, network: Any, detector: Detector) -> str:
+    """A fingerprint of a detector whose network is not that of a Classifier: the precision and the graph are in it."""
+    graph = hashlib.sha256(network.SerializeToString(deterministic=True)).hexdigest()
+    return hashlib.sha256(f"{precision} {graph} {detector.fingerprint()}".encode()).hexdigest()
 
 
 def _find_classifier(detector: Detector) -> Classifier:
@@ -159,29 +187,27 @@ def _choose_samples(images: Any, shape: Shape) -> tuple[str, list[Tensor]]:
     """What to compare on, in words and as images (C, H, W)."""
     if images is None:
         return "parts of two photographs", cut_photographs(shape)
-    count = min(_COMPARED, len(images))
-    places = [number * len(images) // count for number in range(count)]
-    return f"{count} of the given images", [images[place] for place in places]
+    samples = _spread(images, _COMPARED)
+    return f"{len(samples)} of the given images", samples
+
+
+def _spread(images: Any, most: int = _CALIBRATED) -> list[Tensor]:
+    """At most so many of the images, spread evenly."""
+    count = min(most, len(images))
+    return [images[number * len(images) // count] for number in range(count)]
 
 
 def _outputs_of(classifier: Classifier, samples: list[Tensor]) -> Outputs:
     """What torch says about the samples, in their order."""
-    return Outputs.concat([predict(classifier, torch.stack(part))[0] for part in _batches(samples)])
+    return Outputs.concat([predict(classifier, torch.from_numpy(part))[0] for part in split_batches(samples)])
 
 
 def _run(session: Any, samples: list[Tensor]) -> dict[str, NDArray[Any]]:
-    parts = [session.run(list(OUTPUTS), {"images": torch.stack(part).numpy()}) for part in _batches(samples)]
+    parts = [session.run(list(OUTPUTS), {"images": part}) for part in split_batches(samples)]
     return {name: np.concatenate(each) for name, each in zip(OUTPUTS, zip(*parts, strict=True), strict=True)}
 
 
-def _batches(samples: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Neighbours of one size, a few at a time."""
-    for _, group in itertools.groupby(samples, key=lambda image: image.shape):
-        same = list(group)
-        yield from (same[start : start + _BATCH] for start in range(0, len(same), _BATCH))
-
-
-def _describe(detector: Detector, classifier: Classifier, shape: Shape, precision: str) -> About:
+def _describe(detector: Detector, classifier: Classifier, shape: Shape, precision: str, identity: str) -> About:
     labels, classes = detector.held.label, len(detector.names)
     counts = torch.bincount(labels, minlength=classes).tolist() if detector.by_class else [len(labels)]
     return About(
@@ -195,22 +221,21 @@ def _describe(detector: Detector, classifier: Classifier, shape: Shape, precisio
         confidence=detector.confidence,
         by_class=detector.by_class,
         held_out=tuple(counts),
-        fingerprint=detector.fingerprint(),
-        input=_describe_input(classifier, shape),
-        reference=detector.reference(),
+        fingerprint=identity,
+        input=_describe_input(classifier, shape, precision),
+        reference=detector.reference()._replace(detector=identity),
     )
 
 
-def _describe_input(classifier: Classifier, shape: Shape) -> Input:
-    normalised = "divide by 255, normalise each channel"
+def _describe_input(classifier: Classifier, shape: Shape, precision: str) -> Input:
+    normalised = f"divide by 255, normalise each channel{INSIDE[precision]}"
     rule = classifier.preprocessing.resize
     if rule is None:
-        return Input(shape.channels, *shape.size, normalised)
+        return Input(shape.channels, *shape.size, None, normalised)
     sides = f"the shortest side to {rule}" if isinstance(rule, int) else "to {} × {}".format(*rule)
     resized = f"unless it has the size already: resize {sides} pixels (bilinear, antialiased)"
-    return Input(
-        shape.channels, None, None, "{}, crop {} × {} about the centre; {}".format(resized, *shape.size, normalised)
-    )
+    inside = "{}, crop {} × {} about the centre; {}".format(resized, *shape.size, normalised)
+    return Input(shape.channels, None, None, rule if isinstance(rule, int) else None, inside)
 
 
 def _serialise(model: Any, about: About) -> bytes:

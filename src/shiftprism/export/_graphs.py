@@ -112,6 +112,7 @@ def convert_preprocessing(channels: int, size: tuple[int, int], resize: int | tu
             ["scaled"],
             mode="linear",
             antialias=1,
+            exclude_outside=1,
             coordinate_transformation_mode="half_pixel",
         ),
         # half of what is too much, rounded to even as in Python

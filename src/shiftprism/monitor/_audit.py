@@ -7,10 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from shiftprism._errors import wrong
-from shiftprism.monitor._ranks import uniforms
+from shiftprism.monitor._ranks import Integers, uniforms
 
 _MOST = 20_000
 _STREAM = 0x5EED
+_CHUNK = 1 << 18
 
 
 class Audited(NamedTuple):
@@ -23,49 +24,65 @@ class Audited(NamedTuple):
     labelled: int
     missing: int
     """Drawn and not labelled yet. While there are any, the interval holds only if they are missing by chance."""
+    first: int
+    """The interval is about observations first … after − 1, of which the labelled ones are a random sample."""
+    after: int
 
 
 class Audit:
-    """Which observations were drawn for labels, and which of their predictions were right."""
+    """Which observations were drawn for labels last, and which predictions are known to be right or wrong."""
 
-    def __init__(self, drawn: "dict[int, bool | None] | None" = None, draws: int = 0) -> None:
-        self.drawn = drawn or {}
-        self.draws = draws
-        """How often observations were drawn: every time from new random numbers."""
+    def __init__(self) -> None:
+        self.drawn: list[int] = []
+        self.first = self.after = 0
+        self.labels: dict[int, bool] = {}
+        """Of all draws: where draws overlap, nothing is labelled twice."""
 
     def draw(self, n: int, first: int, after: int, seed: int) -> list[int]:
-        """n numbers from first … after − 1 that were not drawn before, all equally likely, ascending."""
-        known = sum(first <= number < after for number in self.drawn)
-        if not 0 < n <= after - first - known:
-            got = f"{n} of {after - first} observations, of which {known} were drawn before"
-            raise wrong("n", "at least 1 and at most the number of observations left", got, "draw fewer")
-        if len(self.drawn) + n > _MOST:
-            raise wrong("n", f"at most {_MOST} in all", len(self.drawn) + n, "reset the monitor, or draw fewer")
-        self.draws += 1
-        chosen: list[int] = []
-        place = 0
-        while len(chosen) < n:
-            u = uniforms(seed ^ _STREAM ^ (self.draws << 32), np.arange(place, place + 2 * n))[0]
-            place += 2 * n
-            for number in (first + np.floor(u * (after - first)).astype(np.int64)).tolist():
-                if number not in self.drawn and len(chosen) < n:
-                    self.drawn[number] = None
-                    chosen.append(number)
-        return sorted(chosen)
+        """n numbers from first … after − 1, every set of n equally likely, ascending.
+
+        They are the ones whose hash is lowest. So a larger draw has a smaller one of the same range in it, and a draw
+        of a longer stream shares what it can with the one before, while each is a random sample of its own range.
+        """
+        if not 0 < n <= after - first:
+            got = f"{n} of {after - first} observations"
+            raise wrong("n", "at least 1 and at most the number of observations", got, "draw fewer")
+        if n > _MOST:
+            raise wrong("n", f"at most {_MOST}", n, "draw fewer")
+        self.drawn = _lowest_hashes(n, first, after, seed ^ _STREAM).tolist()
+        self.first, self.after = first, after
+        chosen = set(self.drawn)
+        if len(chosen | set(self.labels)) > _MOST:
+            self.labels = {number: right for number, right in self.labels.items() if number in chosen}
+        return list(self.drawn)
 
     def label(self, correct: Mapping[int, bool]) -> None:
         strange = sorted(set(correct) - set(self.drawn))
         if strange:
             got = f"{len(strange)} others, such as {strange[0]}"
-            raise wrong("correct", "observations that audit() drew", got, "label those alone: others are not a sample")
-        self.drawn |= {int(number): bool(right) for number, right in correct.items()}
+            advice = "label those alone: others are not a sample"
+            raise wrong("correct", "observations that audit() drew last", got, advice)
+        self.labels |= {int(number): bool(right) for number, right in correct.items()}
 
     def accuracy(self) -> "Audited | None":
-        known = [right for right in self.drawn.values() if right is not None]
+        """From the labels of the last draw; None without any."""
+        known = [self.labels[number] for number in self.drawn if number in self.labels]
         if not known:
             return None
         low, high = binomial_interval(sum(known), len(known))
-        return Audited(sum(known) / len(known), low, high, len(known), len(self.drawn) - len(known))
+        missing = len(self.drawn) - len(known)
+        return Audited(sum(known) / len(known), low, high, len(known), missing, self.first, self.after)
+
+
+def _lowest_hashes(n: int, first: int, after: int, seed: int) -> Integers:
+    """The n numbers from first … after − 1 with the lowest hashes, ascending."""
+    numbers, hashes = np.zeros(0, np.int64), np.zeros(0)
+    for start in range(first, after, _CHUNK):
+        new = np.arange(start, min(start + _CHUNK, after), dtype=np.int64)
+        numbers, hashes = np.concatenate([numbers, new]), np.concatenate([hashes, uniforms(seed, new)[0]])
+        order = np.argsort(hashes, kind="stable")[:n]
+        numbers, hashes = numbers[order], hashes[order]
+    return np.sort(numbers)
 
 
 def binomial_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:

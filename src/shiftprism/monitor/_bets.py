@@ -54,7 +54,6 @@ def _mean_logs() -> Floats:
 _DENSITIES = _mean_densities()
 _DRIFT_LOGS = np.log(_DENSITIES[list(_DRIFT)])
 _LOG_P = _mean_logs()
-_MIDDLES = (_EDGES[1:] + _EDGES[:-1]) / 2
 _DECAY = np.array([1 - BLOCK / span for span in _SPANS])[:, None, None]
 
 
@@ -116,10 +115,10 @@ class Evidence:
         """New wealth and a new search for the beginning of a change; what the bets learned stays."""
         return replace(Evidence.start(self.tested), recent=self.recent)
 
-    def mean_p(self) -> Floats:
-        """(2,): the mean p-value over the last hundred or so observations; ½ where nothing happens."""
+    def mean_log_p(self) -> Floats:
+        """(2,): the mean ln p over the last two hundred or so observations; −1 where nothing happens."""
         counts = self.recent[0]
-        return np.asarray(np.cumsum(counts * _MIDDLES, axis=1)[:, -1] / np.cumsum(counts, axis=1)[:, -1])
+        return np.asarray(np.cumsum(counts * _LOG_P, axis=1)[:, -1] / np.cumsum(counts, axis=1)[:, -1])
 
 
 class Path(NamedTuple):

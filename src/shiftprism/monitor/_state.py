@@ -9,7 +9,6 @@ import numpy as np
 
 from shiftprism._errors import wrong
 from shiftprism._files import read_tensors, write_tensors
-from shiftprism.monitor._audit import Audit
 from shiftprism.monitor._bets import Change, Evidence
 from shiftprism.monitor._ranks import AXES, Pool
 from shiftprism.monitor._status import Episode
@@ -47,11 +46,16 @@ def save(monitor: "Monitor", path: Path) -> None:
         "first": monitor.first,
         "bookmark": monitor.bookmark,
         "frozen": monitor._frozen,
+        "exact": monitor._exact,
         "change": None if monitor._change is None else monitor._change.tested,
         "episodes": [asdict(one) for one in monitor._episodes],
         "resets": monitor.resets,
         "windows": {"size": monitor.windows.size, "total": monitor.windows.total},
-        "audit": {"draws": monitor.audits.draws, "drawn": sorted(monitor.audits.drawn.items())},
+        "audit": {
+            "range": [monitor.audits.first, monitor.audits.after],
+            "drawn": monitor.audits.drawn,
+            "labels": sorted(monitor.audits.labels.items()),
+        },
     }
     small = {name: _shrink(value) for name, value in arrays.items()}
     write_tensors(path, small, {"format": _FORMAT, "state": json.dumps(words)})
@@ -97,7 +101,7 @@ def _build(kind: "type[Monitor]", arrays: dict[str, Any], words: dict[str, Any])
     pools = [reference.style_counts, reference.concept_counts]
     monitor._pool = _read_pool("pool", arrays, pools)
     monitor._clean = _read_pool("clean", arrays, pools) if "clean.style" in arrays else None
-    monitor._frozen = bool(words["frozen"])
+    monitor._frozen, monitor._exact = bool(words["frozen"]), bool(words["exact"])
     monitor._highest = arrays.pop("highest")
     bins, groups = arrays.pop("tail.bins"), arrays.pop("tail.groups")
     _check_shapes({"highest": (monitor._highest, np.zeros(AXES)), "tail": (bins, np.zeros((AXES, len(groups))))})
@@ -106,7 +110,10 @@ def _build(kind: "type[Monitor]", arrays: dict[str, Any], words: dict[str, Any])
     if words["change"] is not None:
         monitor._change = Change(int(words["change"]), arrays.pop("change.sums"))
     monitor.resets, monitor.bookmark = words["resets"], str(words["bookmark"])
-    monitor.audits = Audit({int(number): right for number, right in words["audit"]["drawn"]}, words["audit"]["draws"])
+    audit = words["audit"]
+    monitor.audits.first, monitor.audits.after = map(int, audit["range"])
+    monitor.audits.drawn = [int(number) for number in audit["drawn"]]
+    monitor.audits.labels = {int(number): bool(right) for number, right in audit["labels"]}
     if arrays:
         raise KeyError(f"{', '.join(sorted(arrays))} is unknown")
     return monitor

@@ -11,7 +11,7 @@ from shiftprism.monitor import Episode, Monitor, Status
 from shiftprism.report import _page as html
 from shiftprism.report._table import Cell, Table
 
-_WIDTH, _HEIGHT = 640.0, 190.0
+_WIDTH, _HEIGHT = 440.0, 170.0  # narrow enough for a phone: the change is often at the right end
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 12.0, 12.0, 30.0
 _COLOURS = {"covariate": "#d55e00", "concept": "#0072b2", "accuracy": "#009e73"}
 """Readable on white and on black, and told apart without red and green."""
@@ -114,8 +114,8 @@ def _draw_accuracy(monitor: Monitor, status: Status, episodes: Sequence[Episode]
     if audited is None:
         return warning + figure
     sentence = (
-        f"<p>From {audited.labelled} labelled observations, drawn at random: {audited.value:.3f} "
-        f"({audited.low:.3f}–{audited.high:.3f}).</p>"
+        f"<p>From {audited.labelled} labelled observations, drawn at random from {audited.first:,} to "
+        f"{audited.after - 1:,}: {audited.value:.3f} ({audited.low:.3f}–{audited.high:.3f}).</p>"
     )
     return warning + figure + sentence
 

@@ -86,13 +86,27 @@ def fold(title: str, inner: str) -> str:
 
 
 def list_findings(found: Sequence[Finding]) -> str:
-    """Every claim with its judgement, as word and symbol; its evidence opens beneath it."""
+    """Every claim with its judgement, as word and symbol; its evidence opens beneath it.
+
+    Claims that were not measured are folded away, and so are those not shown where no claim is decided.
+    """
     parts = []
     for data in dict.fromkeys(one.data for one in found):
         own = [one for one in found if one.data == data]
         parts.append(f'<h3>On {escape(data)}</h3>\n<p class="count">{count_judgements(own)}.</p>')
-        parts.append(f'<ul class="claims">{"".join(map(_list_item, own))}</ul>')
+        decided = any(one.judgement in ("holds", "contradicted") for one in own)
+        folded = ("not measured",) if decided else ("not shown", "not measured")
+        if decided:
+            parts.append(_list([one for one in own if one.judgement not in folded]))
+        for judgement in folded:
+            some = [one for one in own if one.judgement == judgement]
+            if some:
+                parts.append(fold(f"{len(some)} {judgement}", _list(some)))
     return "\n".join(parts)
+
+
+def _list(found: Sequence[Finding]) -> str:
+    return f'<ul class="claims">{"".join(map(_list_item, found))}</ul>'
 
 
 def _list_item(one: Finding) -> str:

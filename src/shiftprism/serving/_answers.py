@@ -77,7 +77,7 @@ class Window:
     low: float
     high: float
     first: int
-    count: int
+    images: int
     covariate: float
     concept: float
     log10_e_covariate: float

@@ -65,21 +65,26 @@ class Batcher:
                 # nothing was running: others may come in a moment; while one batch runs, the next gathers by itself
                 await self._gather()
                 continue
-            jobs = self._take()
-            if not jobs:
-                continue
-            try:
-                verdicts = await asyncio.get_running_loop().run_in_executor(self._thread, self._forward, jobs)
-            except Exception as error:
+            await self._answer(self._take())
+
+    async def _answer(self, jobs: Sequence[_Job]) -> None:
+        """Forward the images of jobs together and give each job its verdicts."""
+        if not jobs:
+            return
+        try:
+            verdicts = await asyncio.get_running_loop().run_in_executor(self._thread, self._forward, jobs)
+        except Exception as error:
+            if len(jobs) > 1:  # one of them is at fault, and the others are somebody else's
                 for job in jobs:
-                    if not job.answer.done():
-                        job.answer.set_exception(error)
-                continue
-            first = 0
-            for job in jobs:
-                if not job.answer.done():
-                    job.answer.set_result(verdicts[first : first + len(job.images)])
-                first += len(job.images)
+                    await self._answer([job])
+            elif not jobs[0].answer.done():
+                jobs[0].answer.set_exception(error)
+            return
+        first = 0
+        for job in jobs:
+            if not job.answer.done():
+                job.answer.set_result(verdicts[first : first + len(job.images)])
+            first += len(job.images)
 
     async def _gather(self) -> None:
         loop = asyncio.get_running_loop()
@@ -95,18 +100,20 @@ class Batcher:
                 return
 
     def _take(self) -> list[_Job]:
-        """The next jobs whose images have one size, at most a batch of images (or one job)."""
+        """The oldest job and others whose images have its size, at most a batch of images (or one job)."""
         jobs: list[_Job] = []
+        later: deque[_Job] = deque()
         count = 0
-        while self._jobs:
-            job = self._jobs[0]
+        while self._jobs and count < self._batch:
+            job = self._jobs.popleft()
             if job.answer.done():  # the client has gone, or its time is up
-                self._jobs.popleft()
                 continue
             if jobs and (count + len(job.images) > self._batch or job.images[0].shape != jobs[0].images[0].shape):
-                break
-            jobs.append(self._jobs.popleft())
+                later.append(job)
+                continue
+            jobs.append(job)
             count += len(job.images)
+        self._jobs.extendleft(reversed(later))
         return jobs
 
     def _forward(self, jobs: Sequence[_Job]) -> Verdicts:

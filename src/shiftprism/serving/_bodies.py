@@ -18,8 +18,10 @@ _LARGE = 1 << 18
 
 async def read_body(chunks: AsyncIterator[bytes], length: str | None, lease: Lease, most: int, time: float) -> bytes:
     """The whole body. Too long is 413, too slow 408, more than there is memory for 503."""
-    if length is not None and (not length.isdecimal() or int(length) > most):
-        raise _too_long(most) if length.isdecimal() else Problem(400, "Content-Length is not a number.")
+    if length is not None and not length.isdecimal():
+        raise Problem(400, "Content-Length is not a number.")
+    if length is not None and (len(length) > 18 or int(length) > most):
+        raise _too_long(most)
     body = bytearray()
 
     async def receive() -> None:

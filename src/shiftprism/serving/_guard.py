@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from shiftprism.serving._metrics import Metrics
-from shiftprism.serving._problems import MEDIA_TYPE, Problem
+from shiftprism.serving._problems import MEDIA_TYPE, Problem, overloaded
 from shiftprism.serving._settings import Settings
 from shiftprism.serving._tokens import Tokens
 
@@ -35,6 +35,8 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_MOST_ACTIVE = 8192
+"""Requests at a time, most of which can only wait for slow clients: each holds a connection and a little memory."""
 _LOG = logging.getLogger("shiftprism.serving")
 
 
@@ -43,6 +45,7 @@ class Guard:
 
     def __init__(self, app: App, settings: Settings, tokens: Tokens, metrics: Metrics) -> None:
         self._app, self._settings, self._tokens, self._metrics = app, settings, tokens, metrics
+        self._active = 0
         self._encoded = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -55,6 +58,7 @@ class Guard:
         request = given if _REQUEST_ID.fullmatch(given) else str(uuid.uuid4())
         scope["request_id"] = request
         status = 0
+        self._active += 1
 
         async def send_on(message: Message) -> None:
             nonlocal status
@@ -75,14 +79,17 @@ class Guard:
             if not status:
                 await send_problem(Problem(500, "Something went wrong here; the log has this request's id."), send_on)
         finally:
+            self._active -= 1
             self._note(scope, status or 499, time.perf_counter() - began)  # 499: the client has gone
 
     def _check(self, scope: Message, headers: dict[str, str]) -> None:
+        if self._active > _MOST_ACTIVE:
+            raise overloaded("Too many requests are under way")
         host = headers.get("host", "")
         if not self._is_known(host):
             raise Problem(421, "The service is not known under this Host.")
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and not _is_same(origin, host):
             raise Problem(403, "Requests from other pages are refused.")
         if headers.get("sec-fetch-site") == "cross-site" and scope["method"] != "GET":
             raise Problem(403, "Requests from other pages are refused.")
@@ -110,6 +117,14 @@ class Guard:
         fields |= {"status": status, "milliseconds": round(1000 * seconds, 2)}
         fields |= {name: scope[name] for name in ("model", "images", "token_name") if name in scope}
         _LOG.info("request", extra={"fields": fields})
+
+
+def _is_same(origin: str, host: str) -> bool:
+    """Whether a page's origin is the service itself."""
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:  # http://[
+        return False
 
 
 def _read_headers(scope: Message) -> dict[str, str]:

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from shiftprism._errors import wrong
+from shiftprism._extras import need
 from shiftprism.monitor import Monitor
 from shiftprism.serving._batching import Batcher
 from shiftprism.serving._decoding import Pixels
 from shiftprism.serving._problems import Problem
 from shiftprism.serving._settings import Settings
-from shiftprism.store import Store, Stream, monitor_to_bytes
+from shiftprism.store import Store, Stream, monitor_from_bytes, monitor_to_bytes
 from shiftprism.verdicts import Reference, Verdicts
 
 _LOG = logging.getLogger("shiftprism.serving")
@@ -163,6 +164,10 @@ class Models:
         state = monitor_to_bytes(Monitor(reference, self.settings.false_alarm))
         fingerprint, calibrated = detector.fingerprint, reference.calibrated
         stream = self.store.open_stream(name, fingerprint, detector.names, calibrated=calibrated, state=state)
+        began = monitor_from_bytes(self.store.state(stream)[1]).settings.false_alarm
+        if began != self.settings.false_alarm:
+            expected = f"{began:g}, with which the monitor of {name} began in this store"
+            raise wrong("false_alarm", expected, f"{self.settings.false_alarm:g}", "another level needs another store")
         return Loaded(stamp, detector, stream)
 
 
@@ -176,6 +181,7 @@ def _stamp(path: Path) -> Stamp | None:
 
 def load_model(path: Path) -> Detector:
     """The detector in an ONNX file, with onnxruntime."""
+    need("onnxruntime", "serve")
     runtime: Any = import_module("shiftprism.runtime")
     loaded: Detector = runtime.load(path)
     return loaded

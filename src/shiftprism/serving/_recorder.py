@@ -1,10 +1,13 @@
 """Acknowledging: observations of requests that end together are committed together."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from shiftprism.serving._problems import Problem
 from shiftprism.store import Observation, Store, StoreError
+
+_LOG = logging.getLogger("shiftprism.serving")
 
 
 class Recorder:
@@ -42,8 +45,12 @@ class Recorder:
             error: Problem | None = None
             try:
                 await asyncio.to_thread(self._store.append, rows)
-            except StoreError:
+            except (
+                Exception
+            ) as failure:  # whatever it is: it ends these requests, and not the task that all others need
                 self.failures += 1
+                if not isinstance(failure, StoreError):
+                    _LOG.exception("store", extra={"fields": {"event": "store"}})
                 error = Problem(503, "The answer cannot be stored now; try again in a moment.", retry_after=5)
             for _, done in parts:
                 if done.done():

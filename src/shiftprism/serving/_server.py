@@ -12,6 +12,8 @@ from shiftprism.serving._service import Service
 from shiftprism.serving._settings import Settings
 
 MOST_HEADER_BYTES = 1 << 15
+_READ_TIME = 30.0
+"""Seconds for a client to read its answer."""
 _MOST_OPEN = 4096
 """Connections that have not sent their headers yet. With one more, the oldest is closed: new ones may be honest."""
 
@@ -30,6 +32,7 @@ def make_protocol(settings: Settings) -> Any:
 
     class Protocol(HttpToolsProtocol):
         deadline: asyncio.TimerHandle | None = None
+        reading: asyncio.TimerHandle | None = None
         header_bytes = 0
         in_headers = True
 
@@ -41,6 +44,7 @@ def make_protocol(settings: Settings) -> Any:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._set_deadline(None, None)
+            self._set_reading(None)
             waiting.pop(self, None)
             super().connection_lost(exc)
 
@@ -66,10 +70,25 @@ def make_protocol(settings: Settings) -> Any:
 
         def on_message_complete(self) -> None:
             self._set_deadline(None, None)
+            # to be answered, and for the client to read the answer: uvicorn would wait for ever for one that does not
+            self._set_reading(settings.time_limit + _READ_TIME)
             super().on_message_complete()
+
+        def on_response_complete(self) -> None:
+            self._set_reading(settings.time_limit + _READ_TIME if self.pipeline else None)
+            super().on_response_complete()
 
         def send_400_response(self, msg: str) -> None:
             self._refuse(400, "This is not a valid HTTP request.")
+
+        def timeout_keep_alive_handler(self) -> None:
+            if self.transport.get_write_buffer_size():  # to close would wait for a client that does not read
+                self._end()
+            else:
+                super().timeout_keep_alive_handler()
+
+        def _unsupported_upgrade_warning(self) -> None:
+            """An upgrade that was asked for and is not made is no news."""
 
         def _expect_headers(self) -> None:
             self.in_headers, self.header_bytes = True, 0
@@ -80,6 +99,11 @@ def make_protocol(settings: Settings) -> Any:
             if self.deadline is not None:
                 self.deadline.cancel()
             self.deadline = None if seconds is None or act is None else self.loop.call_later(seconds, act)
+
+        def _set_reading(self, seconds: float | None) -> None:
+            if self.reading is not None:
+                self.reading.cancel()
+            self.reading = None if seconds is None else self.loop.call_later(seconds, self._end)
 
         def _end_headers(self) -> None:
             if self.header_bytes:

@@ -1,6 +1,7 @@
 """A service without HTTP: images in, acknowledged predictions out; labels, statuses, life and death."""
 
 import asyncio
+import logging
 import os
 import time
 import uuid
@@ -23,6 +24,7 @@ from shiftprism.store import NO_CLASS, Store, StoreError, Stream, make_observati
 from shiftprism.verdicts import Verdicts
 
 _MOST_LABELS = 10_000
+_LOG = logging.getLogger("shiftprism.serving")
 
 
 class Service:
@@ -44,7 +46,8 @@ class Service:
             self.store.close()
             raise
         self.streams = Streams(self.store, settings)
-        self.decoders = Decoders(settings.decoders or min(os.cpu_count() or 1, 4), settings.time_limit)
+        # a third: an image on which a decoder hangs is refused as such, before the whole request has taken too long
+        self.decoders = Decoders(settings.decoders or min(os.cpu_count() or 1, 4), settings.time_limit / 3)
         self.recorder: Recorder | None = None
         self.waiting = 0
         """Images that were accepted and are not answered yet."""
@@ -144,6 +147,10 @@ class Service:
                 before, model = model, self.models.find(model.name)
                 if model is before or model.shape != before.shape:
                     raise overloaded("The model has just been replaced") from None
+            except ValueError as error:  # what a detector refuses: images too long and narrow for its resize, say
+                fields = {"event": "refused", "model": model.name, "problem": str(error)}
+                _LOG.info("refused", extra={"fields": fields})
+                raise Problem(422, "The model cannot take an image of these proportions.") from None
         order = [place for group in groups for place in group]
         inverse = sorted(range(len(order)), key=order.__getitem__)
         return model, Verdicts.concat(parts)[inverse]
@@ -158,9 +165,8 @@ class Service:
         }
         if not numbers:
             raise Problem(404, "None of these observations is known.")
-        missing = await asyncio.to_thread(self.store.label, numbers)
-        unknown = [*(id_ for id_ in truths if id_ not in numbers), *missing]
-        return {"stored": len(numbers) - len(missing), "unknown": unknown}
+        await asyncio.to_thread(self.store.label, numbers)
+        return {"stored": len(numbers), "unknown": [id_ for id_ in truths if id_ not in numbers]}
 
     async def status(self, name: str | None) -> dict[str, Any]:
         """What the monitor says."""

@@ -35,7 +35,7 @@ class Settings:
     max_memory: float = _option(512, "Megabytes of all requests at a time, with their decoded images.", min=0)
     time_limit: float = _option(30, "Seconds for a request to arrive, and again to be answered.", min=0)
     header_time: float = _option(10, "Seconds for the headers of a request.", min=0)
-    decoders: int = _option(0, "Processes that decode images. (one a core, at most 4)", min=0)
+    decoders: int = _option(0, "Processes that decode images; 0 is one a core, at most 4.", min=0)
 
     def __post_init__(self) -> None:
         for name in ("max_body", "max_memory", "time_limit", "header_time"):

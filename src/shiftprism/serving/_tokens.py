@@ -27,8 +27,8 @@ class Tokens:
         self._stamp: tuple[int, ...] | None = None
         self._valid = self._fixed
         if file is not None:
+            self._stamp = _stamp(file)  # before it is read: a change in between is seen by the next request
             self._valid = self._fixed | _read_tokens(file)
-            self._stamp = _stamp(file)
         self.required = bool(self._fixed) or file is not None
         """Whether requests need a token. A file that has lost its last token still requires one."""
 

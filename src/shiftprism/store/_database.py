@@ -44,7 +44,7 @@ class Database(ABC):
 
     @abstractmethod
     def settle(self) -> int:
-        """A sequence number below which no observation can appear any more."""
+        """A sequence number up to which no observation can appear any more."""
 
     @abstractmethod
     def lead(self) -> bool:

@@ -14,6 +14,13 @@ from shiftprism.store._database import Cursor, Database, StoreError, find_missin
 _APPENDING, _LEADING, _MIGRATING = (0x5350, 1), (0x5350, 2), (0x5350, 3)
 _WAIT = 5.0
 """Seconds to wait for a connection."""
+_SETTLE = 0.5
+"""Seconds to wait for appends under way; then the next round sees to it."""
+_LAST_NUMBER = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM observations_sequence_seq"
+_HOLDERS = (
+    "SELECT virtualtransaction FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = %s AND objid = %s "
+    "AND objsubid = 2 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
 _SETTINGS = (
     # A replica that hangs, or whose machine is gone, must not hold its locks for ever.
     "SET idle_in_transaction_session_timeout = '30s'",
@@ -37,6 +44,8 @@ class PostgreSQL(Database):
         self._url = url
         self._leading = threading.Lock()
         self._leader: Any = None
+        self._leads = False
+        self._settled = 0
         with self._explain_errors():  # one attempt of our own: a pool would try for ever and hide the reason
             self._connect().close()
         self._pool = pools.ConnectionPool(
@@ -63,7 +72,7 @@ class PostgreSQL(Database):
 
     @contextmanager
     def append(self) -> Iterator[Cursor]:
-        """The shared lock comes before the sequence number: who holds it alone knows that no number is under way."""
+        """The shared lock comes before the sequence number: who holds it may have a number that is not committed."""
         with self.write() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock_shared(?, ?)", _APPENDING)
             yield cursor
@@ -75,27 +84,36 @@ class PostgreSQL(Database):
             yield _QuestionMarks(connection.cursor())
 
     def settle(self) -> int:
-        with self.write() as cursor:
-            # waits for the appends under way, and only for them; those that come later get higher numbers
-            cursor.execute("SELECT pg_advisory_xact_lock(?, ?)", _APPENDING)
-            cursor.execute("SELECT coalesce(max(sequence), 0) FROM observations")
-            return int(cursor.fetchone()[0])
+        """Numbers are given under a shared lock. When all who hold it now have ended, no number given is missing.
+
+        No append waits for this: a replica that hangs in the middle of one delays the monitor, and nobody's answers.
+        """
+        end = time.monotonic() + _SETTLE
+        with self._explain_errors(), self._pool.connection() as connection:  # each statement sees its own moment
+            newest = int(connection.execute(_LAST_NUMBER).fetchone()[0])
+            under_way = {row[0] for row in connection.execute(_HOLDERS, _APPENDING)}
+            while under_way:
+                if time.monotonic() > end:
+                    return self._settled
+                time.sleep(0.005)
+                under_way &= {row[0] for row in connection.execute(_HOLDERS, _APPENDING)}
+        self._settled = newest
+        return newest
 
     def lead(self) -> bool:
         with self._leading:
             try:
                 if self._leader is None:
-                    self._leader = self._connect()
-                    locked = self._leader.execute("SELECT pg_try_advisory_lock(%s, %s)", _LEADING).fetchone()[0]
-                    if locked:
-                        return True
-                else:
+                    self._leader, self._leads = self._connect(), False
+                if self._leads:
                     self._leader.execute("SELECT 1")  # a lost connection has lost the lock
-                    return True
+                else:
+                    row = self._leader.execute("SELECT pg_try_advisory_lock(%s, %s)", _LEADING).fetchone()
+                    self._leads = bool(row[0])
+                return self._leads
             except self._psycopg.Error:
-                pass
-            self._drop_leader()
-            return False
+                self._drop_leader()
+                return False
 
     def close(self) -> None:
         with self._leading:

@@ -23,7 +23,7 @@ class SQLite(Database):
     def __init__(self, path: Path) -> None:
         self.where = str(path)
         self._path = path
-        self._writing, self._reading = threading.Lock(), threading.Lock()
+        self._writing, self._reading, self._leading = threading.Lock(), threading.Lock(), threading.Lock()
         self._leader: sqlite3.Connection | None = None
         with self._explain_errors():
             if path.is_dir():
@@ -57,19 +57,20 @@ class SQLite(Database):
             return int(cursor.fetchone()[0])
 
     def lead(self) -> bool:
-        if self._leader is None:
-            # A file that is only ever locked: SQLite's locks work on every system and end with their process.
-            leader = _connect(self._path.with_name(f"{self._path.name}-leader"), wait=0.0)
-            try:
-                leader.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError:
-                leader.close()
-                return False
-            self._leader = leader
-        return True
+        with self._leading, self._explain_errors():
+            if self._leader is None:
+                # A file that is only ever locked: SQLite's locks work on every system and end with their process.
+                leader = _connect(self._path.with_name(f"{self._path.name}-leader"), wait=0.0)
+                try:
+                    leader.execute("BEGIN EXCLUSIVE")
+                except sqlite3.OperationalError:
+                    leader.close()
+                    return False
+                self._leader = leader
+            return True
 
     def close(self) -> None:
-        with self._writing, self._reading:
+        with self._writing, self._reading, self._leading:
             for connection in (self._reader, self._writer, self._leader):
                 if connection is not None:
                     connection.close()

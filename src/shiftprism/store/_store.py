@@ -16,6 +16,8 @@ from shiftprism.store._sqlite import SQLite
 
 _CHUNK = 4096
 """Observations that one transaction folds or deletes."""
+_IDS = 500
+"""Ids that one query looks for."""
 _STREAM = "SELECT number, model, detector, names, calibrated, began, sequence FROM streams"
 _ROWS = (
     f"SELECT {', '.join(COLUMNS)} FROM observations WHERE stream = ? AND sequence > ? AND sequence <= ? "
@@ -139,23 +141,20 @@ class Store:
             cursor.execute(f"{_STREAM} ORDER BY number")
             streams = {row[0]: _read_stream(row) for row in cursor.fetchall()}
             places: dict[str, Stream] = {}
-            for id_ in ids:
-                cursor.execute("SELECT stream FROM observations WHERE id = ?", (id_,))
-                if (row := cursor.fetchone()) is not None:
-                    places[id_] = streams[row[0]]
+            for first in range(0, len(ids), _IDS):
+                part = ids[first : first + _IDS]
+                marks = ", ".join("?" * len(part))
+                cursor.execute(f"SELECT id, stream FROM observations WHERE id IN ({marks})", part)
+                places |= {str(id_): streams[number] for id_, number in cursor.fetchall()}
             return places
 
-    def label(self, truths: Mapping[str, int]) -> list[str]:
-        """Store the truth of observations by their ids; a later truth replaces an earlier one. The ids unknown here."""
+    def label(self, truths: Mapping[str, int]) -> None:
+        """Store the truth of observations by their ids; a later one replaces an earlier. Unknown ids are left out."""
         now = clock.time()
-        unknown = []
         with self._database.write() as cursor:
-            for id_, truth in sorted(truths.items()):  # in one order everywhere: two requests must not lock crosswise
-                sql = "UPDATE observations SET truth = ?, truth_time = ? WHERE id = ? RETURNING sequence"
-                cursor.execute(sql, (truth, now, id_))
-                if cursor.fetchone() is None:
-                    unknown.append(id_)
-        return unknown
+            # in one order everywhere: two requests must not lock crosswise
+            rows = [(truth, now, id_) for id_, truth in sorted(truths.items())]
+            cursor.executemany("UPDATE observations SET truth = ?, truth_time = ? WHERE id = ?", rows)
 
     def accuracy(self, stream: Stream) -> Accuracy:
         """Of the observations whose truth was reported."""
@@ -182,19 +181,28 @@ class Store:
         """Fold the next observations into the monitor's state, at most 4,096. How many there were.
 
         State and sequence number change in one transaction: whenever the process dies, the state is that of a replay.
+        The monitor computes outside of it, so that no append waits; where the state has changed meanwhile (a reset,
+        another leader), nothing is stored, and the next round starts from what is there.
         """
         with self._database.read() as cursor:
-            cursor.execute("SELECT coalesce(max(sequence), 0) FROM observations")
+            after, state = _read_state(cursor, stream)
+            cursor.execute("SELECT coalesce(max(sequence), 0) FROM observations WHERE stream = ?", (stream.number,))
             newest = int(cursor.fetchone()[0])
+        if newest <= after:
+            return 0
         if newest > self._settled:
             self._settled = self._database.settle()
-        with self._database.write() as cursor:
-            after, state = _read_state(cursor, stream, self._database.lock_row)
+        with self._database.read() as cursor:
             cursor.execute(_ROWS, (stream.number, after, self._settled, _CHUNK))
             block = read_rows(cursor.fetchall(), stream)
-            if len(block):
-                values = (int(block.sequence[-1]), fold.update(state, block), stream.number)
-                cursor.execute("UPDATE streams SET sequence = ?, state = ? WHERE number = ?", values)
+        if not len(block):
+            return 0
+        changed = fold.update(state, block)
+        with self._database.write() as cursor:
+            if _read_state(cursor, stream, self._database.lock_row) != (after, state):
+                return 0
+            values = (int(block.sequence[-1]), changed, stream.number)
+            cursor.execute("UPDATE streams SET sequence = ?, state = ? WHERE number = ?", values)
         return len(block)
 
     def reset(self, stream: Stream, fold: Fold, reason: str) -> int:

@@ -1,0 +1,150 @@
+"""Fewer and cheaper nodes for the same numbers: what the exporter writes out at length, and what stops onnxruntime.
+
+Every rewrite returns the same bits. Sizes other than the number of images are known, and nothing here touches that one.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+_END = 2**63 - 1
+"""The exporter's word for "to the end" of an axis."""
+
+
+class _Part(NamedTuple):
+    """What a Slice keeps of one axis."""
+
+    start: int
+    end: int
+    step: int
+
+    @property
+    def strided(self) -> bool:
+        """Whether it is every so-manieth of the whole axis."""
+        return self.start == 0 and self.end == _END
+
+
+class _Graph:
+    """A graph with its constants and shapes by name."""
+
+    def __init__(self, model: Any) -> None:
+        from onnx import numpy_helper
+
+        self.graph = model.graph
+        self.constants = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+        known = (*model.graph.value_info, *model.graph.input, *model.graph.output)
+        self.shapes = {each.name: [side.dim_value for side in each.type.tensor_type.shape.dim] for each in known}
+        self.sources = {name: node for node in model.graph.node for name in node.output}
+
+    def add_constant(self, values: list[int]) -> str:
+        """The name of a new tensor of whole numbers."""
+        import numpy as np
+        from onnx import numpy_helper
+
+        name = f"simplified_{len(self.constants)}"
+        self.constants[name] = np.asarray(values, np.int64)
+        self.graph.initializer.append(numpy_helper.from_array(self.constants[name], name))
+        return name
+
+    def nodes(self, kind: str) -> Iterator[Any]:
+        """Those of one kind, in order; they may be changed in place."""
+        return (node for node in self.graph.node if node.op_type == kind)
+
+    def insert_after(self, node: Any, new: Any) -> None:
+        """Put one more node into the order."""
+        place = next(number for number, each in enumerate(self.graph.node) if each is node)
+        self.graph.node.insert(place + 1, new)
+
+
+def simplify(model: Any) -> Any:
+    """The same model, changed in place; nodes that lead nowhere are left to `clean`."""
+    graph = _Graph(model)
+    _fix_counts_of_sorts(graph)
+    _merge_slices(graph)
+    _pool_strided_slices(graph)
+    _leave_out_single_axes(graph)
+    return model
+
+
+def _fix_counts_of_sorts(graph: _Graph) -> None:
+    """TopK of a whole axis whose size is known: its number is no longer read from the shape in three nodes."""
+    for node in graph.nodes("TopK"):
+        axis = next((each.i for each in node.attribute if each.name == "axis"), -1)
+        if node.input[1] not in graph.constants and (size := graph.shapes[node.output[0]][axis]):
+            node.input[1] = graph.add_constant([size])
+
+
+def _merge_slices(graph: _Graph) -> None:
+    """A Slice of a Slice, an axis each, becomes one: the exporter writes one for every axis."""
+    for node in graph.nodes("Slice"):
+        source = graph.sources.get(node.input[0])
+        if source is None or source.op_type != "Slice":
+            continue
+        first, second = _read_slice(graph, source), _read_slice(graph, node)
+        if first is None or second is None:
+            continue
+        both = first.keys() & second.keys()
+        if all(first[axis].strided and second[axis].strided for axis in both):
+            steps = {axis: _Part(0, _END, first[axis].step * second[axis].step) for axis in both}
+            _write_slice(graph, node, source.input[0], first | second | steps)
+
+
+def _read_slice(graph: _Graph, node: Any) -> dict[int, _Part] | None:
+    """By axis; None where it is not constant."""
+    values = [graph.constants.get(name) for name in node.input[1:]]
+    if len(values) < 3 or any(each is None for each in values):
+        return None
+    starts, ends, axes, *rest = (each.tolist() for each in values if each is not None)
+    steps = rest[0] if rest else [1] * len(axes)
+    if min(axes) < 0:
+        return None
+    return {axis: _Part(*each) for axis, *each in zip(axes, starts, ends, steps, strict=True)}
+
+
+def _write_slice(graph: _Graph, node: Any, data: str, parts: dict[int, _Part]) -> None:
+    axes = sorted(parts)
+    columns = ([parts[axis][place] for axis in axes] for place in range(3))
+    starts, ends, steps = map(graph.add_constant, columns)
+    del node.input[:]
+    node.input.extend([data, starts, ends, graph.add_constant(axes), steps])
+
+
+def _pool_strided_slices(graph: _Graph) -> None:
+    """Every s-th row and column of maps, (N, C, H, W), as a maximum over windows of one pixel.
+
+    onnxruntime keeps the maps of convolutions in an order of its own. It takes pooling in that order, while a Slice
+    makes it copy whole maps back and forth.
+    """
+    from onnx import helper
+
+    for node in graph.nodes("Slice"):
+        parts = _read_slice(graph, node)
+        shape = graph.shapes.get(node.input[0], [])
+        if parts is None or len(shape) != 4 or shape[1] < 8 or not parts.keys() <= {2, 3}:
+            continue
+        if all(part.strided and part.step > 0 for part in parts.values()):
+            strides = [parts[axis].step if axis in parts else 1 for axis in (2, 3)]
+            pool = helper.make_node("MaxPool", node.input[:1], node.output, kernel_shape=[1, 1], strides=strides)
+            node.CopyFrom(pool)
+
+
+def _leave_out_single_axes(graph: _Graph) -> None:
+    """Means over axes of which one has size 1: onnxruntime is several times as fast over the others alone."""
+    from onnx import helper
+
+    for node in list(graph.nodes("ReduceMean")):
+        axes = graph.constants.get(node.input[1]) if len(node.input) > 1 else None
+        shape = graph.shapes.get(node.input[0])
+        if axes is None or not shape:
+            continue
+        places = [int(axis) % len(shape) for axis in axes]
+        single = [axis for axis in places if shape[axis] == 1]
+        others = [axis for axis in places if shape[axis] != 1]
+        keep = next((each for each in node.attribute if each.name == "keepdims"), None)
+        if not single or not others:
+            continue
+        node.input[1] = graph.add_constant(others)
+        if keep is not None and not keep.i:
+            (output,) = node.output
+            left = [axis - sum(other < axis for other in others) for axis in single]
+            node.output[0] = f"{output}_wide"
+            graph.insert_after(node, helper.make_node("Squeeze", [node.output[0], graph.add_constant(left)], [output]))
