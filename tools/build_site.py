@@ -159,6 +159,7 @@ def make_reference(pages: Path) -> list[dict[str, str]]:
 
 def make_menu(pages: Path, reference: list[dict[str, str]]) -> list[dict[str, object]]:
     """Titles and pages, as zensical's `nav` has them."""
+
     def items(names: tuple[str, ...]) -> list[str]:
         return [f"{name}.md" for name in names if (pages / f"{name}.md").is_file()]
 
