@@ -225,6 +225,18 @@ def try_mutant(mutant: Mutant, tests: Tests, out: Path) -> dict[str, Any]:
     return about | {"code": code, "tests": len(chosen), "seconds": round(time.monotonic() - began, 1)}
 
 
+def describe(entries: list[dict[str, Any]], rooms: Sequence[str], judged: Path) -> str:
+    """A table of the rooms and a list of survivors, each with what a reader wrote of it in judged.json, {key: text}."""
+    words = json.loads(judged.read_text(encoding="utf-8")) if judged.exists() else {}
+    lines = ["| room | mutants | killed | of these by a time limit | share |", "|---|--:|--:|--:|--:|"]
+    for room in (*rooms, "all"):
+        own = Counter(entry["result"] for entry in entries if room in (entry["room"], "all"))
+        caught, total = own["killed"] + own["timeout"], own.total()
+        lines.append(f"| {room} | {total} | {caught} | {own['timeout']} | {100 * caught / max(total, 1):.0f} % |")
+    survivors = [entry["key"] for entry in entries if entry["result"] == "survived"]
+    return "\n".join([*lines, "", *(f"- `{key}`: {words.get(key, 'not judged yet')}" for key in survivors)])
+
+
 def main() -> None:
     """Draw, try, and print the share that was killed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -255,10 +267,7 @@ def main() -> None:
             with log.open("a") as file:
                 file.write(json.dumps(entry) + "\n")
             print(f"{number} {entry['result']:8} {entry['seconds']:6.1f} s  {mutant.key}", flush=True)
-    for room in (*rooms, ""):
-        own = Counter(logged[mutant.key]["result"] for mutant in mutants if f"shiftprism/{room}" in mutant.file)
-        caught = own["killed"] + own["timeout"]
-        print(f"{room or 'all':12} {caught} of {own.total()} killed ({100 * caught / max(own.total(), 1):.0f} %)")
+    print(describe([logged[mutant.key] for mutant in mutants], rooms, out / "judged.json"))
 
 
 if __name__ == "__main__":
