@@ -127,7 +127,13 @@ def test_only_our_own_names_and_pages_are_served(running: Running) -> None:
     for host in (f"evil.example:{port}", "evil.example", "", "localhost.evil.example", f"127.0.0.1.nip.io:{port}"):
         assert client.get("/v1/status", Host=host).status == 421, host
     assert client.get("/v1/status", Origin=f"http://127.0.0.1:{port}").status == 200
-    for origin in ("http://evil.example", "null", "http://[", f"http://127.0.0.1:{port + 1}", f"http://localhost:{port}"):
+    for origin in (
+        "http://evil.example",
+        "null",
+        "http://[",
+        f"http://127.0.0.1:{port + 1}",
+        f"http://localhost:{port}",
+    ):
         assert client.get("/v1/status", Origin=origin).status == 403, origin
     picture = {"Content-Type": "image/png", "Sec-Fetch-Site": "cross-site"}
     assert client.ask("POST", "/v1/predict", made_picture(), picture).status == 403
