@@ -22,15 +22,15 @@ def rank_by_list(counts: Integers, bins: Integers, groups: Integers, breaks: Flo
     return found
 
 
-@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize(("groups", "used"), [(1, 1), (3, 3), (100, 100), (100, 20), (100, 2)])
 @pytest.mark.parametrize("grow", [True, False])
-def test_ranks_are_those_in_a_list(groups: int, grow: bool) -> None:
+def test_ranks_are_those_in_a_list(groups: int, used: int, grow: bool) -> None:
     rng = np.random.default_rng(groups)
     counts = [rng.integers(3, size=(groups, 8)), rng.integers(3, size=(groups, 5))]
     counts[1][:, 0] += counts[0].sum(1) - counts[1].sum(1) + 6
     counts[0][:, 0] += 6
     bins = np.stack([rng.integers(8, size=150), rng.integers(5, size=150)])
-    members, breaks = rng.integers(groups, size=150), rng.random((2, 150))
+    members, breaks = rng.integers(used, size=150), rng.random((2, 150))
     pool = Pool(counts)
     found = pool.rank(bins, members, breaks, grow)
     for axis in range(2):

@@ -42,9 +42,9 @@ def read_classifier(source: Path, backbone: str) -> Classifier:
     return Classifier(body, head, MEAN, STD).eval()
 
 
-def read_outputs(words: argparse.Namespace, name: str) -> Data:
+def read_outputs(source: Path, words: argparse.Namespace, name: str) -> Data:
     """The Outputs of all sets, computed where the cache has none."""
-    classifier = read_classifier(words.source, words.backbone)
+    classifier = read_classifier(source, words.backbone)
     train, test = load("cifar10", "train", words.root), load("cifar10", "test", words.root)
 
     def keep(stem: str, make: Callable[[], Tensor], labels: Tensor) -> Set:
@@ -72,8 +72,8 @@ def read_outputs(words: argparse.Namespace, name: str) -> Data:
     parts = {"clean": slice(2000, 6000), "clean-rest": slice(6000, 10_000)}
     clean = [keep(stem, lambda: test.images[part], test.labels[part]) for stem, part in parts.items()]  # noqa: B023
     others = {}
-    for other, source in OTHERS.items():
-        unseen = load(source, "test", words.root)  # every fifth image: Tiny ImageNet comes class by class
+    for other, origin in OTHERS.items():
+        unseen = load(origin, "test", words.root)  # every fifth image: Tiny ImageNet comes class by class
         others[other] = keep(other, lambda: unseen.images[0:10_000:5], unseen.labels[0:10_000:5])  # noqa: B023
     return Data(
         keep("train", lambda: train.images[:8000], train.labels[:8000]),
@@ -130,17 +130,18 @@ def score_cell(folder: Path) -> dict[str, NDArray[np.float64]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("source", type=Path)
+    parser.add_argument("sources", type=Path, nargs="+")
     parser.add_argument("--backbone", default="resnet20")
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--root", type=Path)
     words = parser.parse_args()
-    name = words.source.name if words.source.is_dir() else words.backbone
     torch.set_num_threads(1)
-    cell = (words.source / "outputs").is_dir()
-    arrays = score_cell(words.source) if cell else score_sets(read_outputs(words, name))
-    np.savez_compressed(words.cache / f"{name}.npz", allow_pickle=False, **arrays)
-    print(words.cache / f"{name}.npz")
+    for source in words.sources:
+        name = source.name if source.is_dir() else words.backbone
+        cell = (source / "outputs").is_dir()
+        arrays = score_cell(source) if cell else score_sets(read_outputs(source, words, name))
+        np.savez_compressed(words.cache / f"{name}.npz", allow_pickle=False, **arrays)
+        print(words.cache / f"{name}.npz")
 
 
 if __name__ == "__main__":

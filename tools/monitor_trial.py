@@ -19,8 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from shiftprism.corruptions import COMMON
-from shiftprism.metrics import auroc
 from shiftprism.monitor import Monitor
 from shiftprism.verdicts import Reference, Verdicts
 
@@ -62,6 +60,10 @@ class Scores:
         """How many clean images were corrupted (no stream has an image twice), are the reference, and come first."""
         return (1000, 500, 1000) if len(self.of("clean", "g")) == 8000 else (200, 300, 400)
 
+    def corruptions(self) -> list[str]:
+        names = (key.partition("/")[0] for key in self.arrays if key.endswith("-3/g"))
+        return [name.removesuffix("-3") for name in names if not name.startswith("extra-")]
+
     def of(self, name: str, field: str) -> Floats:
         values: Floats = self.arrays[f"{name}/{field}"]
         return values
@@ -75,6 +77,11 @@ class Scores:
         edges = [find_edges(self.of("fit", field)[-1000:]) for field in pair]
         scores = [self.of("clean", field)[rows] for field in pair]
         return make_reference(edges, scores, self.of("clean", "label")[rows].astype(int))
+
+
+def auroc(usual: Floats, shifted: Floats) -> float:
+    """The chance that a usual score is above a shifted one; NumPy and SciPy alone, so that a trial starts at once."""
+    return float(stats.mannwhitneyu(usual, shifted).statistic / len(usual) / len(shifted))
 
 
 def find_edges(values: Floats) -> Floats:
@@ -339,8 +346,9 @@ def watch_change(
 
 def show_delay(words: argparse.Namespace, page: Page) -> None:
     """Delay, missed, and the kind at the alarm, after a change of real images."""
+    names = Scores(words.scores / f"{words.networks[0]}.npz").corruptions()
     groups: dict[str, tuple[str, list[str]]] = {
-        f"corrupted, severity {level}": ("covariate", [f"{name}-{level}" for name in COMMON]) for level in (1, 3, 5)
+        f"corrupted, severity {level}": ("covariate", [f"{name}-{level}" for name in names]) for level in (1, 3, 5)
     }
     groups |= {name: ("concept", [name]) for name in ("cifar100", "tin")} | {"svhn": ("either", ["svhn"])}
     forms: dict[str, tuple[Callable[[Floats], Floats], int]] = {
@@ -436,7 +444,7 @@ def show_accuracy(words: argparse.Namespace, page: Page) -> None:
     for network in words.networks:
         scores = Scores(words.scores / f"{network}.npz")
         errors: dict[str, list[Floats]] = {}
-        for name in [f"{one}-{level}" for one in COMMON for level in range(1, 6)]:
+        for name in [f"{one}-{level}" for one in scores.corruptions() for level in range(1, 6)]:
             guesses, true = estimate_accuracy(scores, name), scores.of(name, "right").mean()
             errors.setdefault("corrupted", []).append(np.abs(guesses - true))
             errors.setdefault(f"severity {name[-1]}", []).append(np.abs(guesses - true))

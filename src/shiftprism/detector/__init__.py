@@ -4,6 +4,7 @@ from shiftprism._levels import count_allowed, count_needed
 from shiftprism.detector._bundled import BUNDLED, find_bundled
 from shiftprism.detector._decision import Decision, Parts
 from shiftprism.detector._detector import Detector
+from shiftprism.detector._fit import divide
 from shiftprism.detector._images import prepare_for
 from shiftprism.detector._scoring import FileVerdict, score_files
 
@@ -15,6 +16,7 @@ __all__ = [
     "Parts",
     "count_allowed",
     "count_needed",
+    "divide",
     "find_bundled",
     "prepare_for",
     "score_files",

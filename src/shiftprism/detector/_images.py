@@ -36,4 +36,4 @@ def stack_images(images: Sequence[Tensor]) -> Tensor:
     """One batch; where some images are floats, the others become floats in [0, 1]."""
     if len({image.dtype for image in images}) > 1:
         images = [image.float() / 255 if image.dtype == torch.uint8 else image.float() for image in images]
-    return torch.stack(images)
+    return torch.stack(list(images))

@@ -17,6 +17,8 @@ AXES = 2
 """Style and concept, in this order everywhere."""
 _MOST_CELLS = 1 << 18
 """Counts that are held at once while ranks are computed."""
+_MANY_GROUPS, _MANY_SLAB = 64, 2048
+"""From so many groups on, scores are ranked by group, so many at once, unless that many are of one group."""
 _MOST_COUNTS = 1 << 15
 """Classes times bins of one axis. More bins are joined, so that the state of 1,000 classes stays small."""
 
@@ -76,11 +78,15 @@ class Pool:
             below, equal, total = sums[keys] - sums[first], counts.ravel()[keys], sums[first + width] - sums[first]
             return _to_p(below, equal, total, breaks)
         row = 32 if counts.size <= 512 else 128  # long rows where there are many counts to add up
-        slab = row * max(1, _MOST_CELLS // counts.size)
+        many = len(counts) >= _MANY_GROUPS
+        slab = _MANY_SLAB if many else row * max(1, _MOST_CELLS // counts.size)
         parts = []
         for start in range(0, len(keys), slab):
             part = slice(start, start + slab)
-            parts.append(_rank_slab(counts, keys[part], first[part], breaks[part], row))
+            if many and np.bincount(groups[part]).max() <= _MANY_GROUPS:
+                parts.append(_rank_apart(counts, keys[part], first[part], breaks[part]))
+            else:
+                parts.append(_rank_slab(counts, keys[part], first[part], breaks[part], row))
             np.add.at(counts.reshape(-1), keys[part], 1)
         return np.concatenate(parts) if parts else np.zeros(0)
 
@@ -105,6 +111,24 @@ def _rank_slab(counts: Integers, keys: Integers, first: Integers, breaks: Floats
     equal += _count(same & earlier)[:n]
     total += _count(_same_group(earlier, group, size > width))[:n] if size > width else np.arange(n) % row
     return _to_p(below, equal, total, breaks)
+
+
+def _rank_apart(counts: Integers, keys: Integers, first: Integers, breaks: Floats) -> Floats:
+    """The same for many groups: counts once, and each score beside the few earlier ones of its group."""
+    sums = np.concatenate([[0], np.cumsum(counts)])
+    after = sums[first + counts.shape[1]]
+    numbers = np.stack([sums[keys] - sums[first], counts.reshape(-1)[keys], after - sums[first]])
+    order = np.argsort(first, kind="stable")
+    own, group, extra = keys[order], first[order], np.zeros_like(numbers)
+    for lag in range(1, len(keys)):
+        together = group[lag:] == group[:-lag]
+        if not together.any():
+            break
+        extra[0, lag:] += together & (own[:-lag] < own[lag:])
+        extra[1, lag:] += own[:-lag] == own[lag:]  # of one bin, so of one group
+        extra[2, lag:] += together
+    numbers[:, order] += extra
+    return _to_p(numbers[0], numbers[1], numbers[2], breaks)
 
 
 def _same_group(pairs: Flags, group: NDArray[np.int32], grouped: bool) -> Flags:
