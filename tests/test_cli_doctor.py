@@ -7,7 +7,7 @@ from importlib import metadata
 
 import pytest
 
-from shiftprism.cli import doctor, main
+from shiftprism.cli import main
 
 OLD = ("torch>=2.6", "tomli>=2; python_version < '3.11'", 'ray>=2.40; extra == "cluster"', 'pytest>=8; extra == "dev"')
 
@@ -47,7 +47,7 @@ def test_a_torch_that_does_not_load_is_named_and_kills_nothing(
         if name == "torch":
             raise OSError("libtorch_cpu.so: cannot open shared object file")
 
-    monkeypatch.setattr(doctor.importlib, "import_module", load)
+    monkeypatch.setattr("shiftprism.cli.doctor.importlib.import_module", load)
     assert run("doctor") == 1
     printed = capsys.readouterr().out
     version = metadata.version("torch")

@@ -91,7 +91,8 @@ def list_files() -> dict[Path, Path]:
         files[path] = path.relative_to(ROOT)
     for path in (*(ROOT / "results" / "tables").glob("*.md"), *(ROOT / "examples").glob("*.*")):
         files[path] = path.relative_to(ROOT)
-    files[ROOT / "results" / "README.md"] = Path("results/index.md")
+    for folder in ("examples", "results"):
+        files[ROOT / folder / "README.md"] = Path(folder, "index.md")
     for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"):
         files[ROOT / f"{name}.md"] = Path(f"{name.lower()}.md")
     return {path: place for path, place in files.items() if path.is_file()}
@@ -170,7 +171,7 @@ def make_menu(pages: Path, reference: list[dict[str, str]]) -> list[dict[str, ob
     sections: list[dict[str, object]] = [{title: items(names)} for title, names in SECTIONS.items()]
     return [
         {"Start": "index.md"},
-        {"Guides": ["guides/index.md", *items(tuple(f"guides/{name}" for name in GUIDES))]},
+        {"Guides": ["guides/index.md", *items(tuple(f"guides/{name}" for name in GUIDES)), "examples/index.md"]},
         *sections,
         {"API": reference},
         {
