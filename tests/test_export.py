@@ -172,9 +172,7 @@ def fit_digits(preprocessing: Preprocessing | None = None) -> tuple[Detector, Te
     return Detector.fit(classifier, data.images[:100], concept="energy", copies=4), data.images
 
 
-def test_what_cannot_be_exported_says_so_before_work_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exported_digits: Exported
-) -> None:
+def test_what_cannot_be_exported_says_so_before_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shiftprism.export._export.convert_network", None)  # a call of it would fail
     detector, images = fit_digits()
     cases: tuple[tuple[Any, dict[str, Any], str], ...] = (
