@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test coverage test-slow check format browser clean help
+.PHONY: demo test coverage test-slow check docs format browser clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -31,6 +31,13 @@ check: $(READY) ## ruff, formatting and strict types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[docs]"
+	touch $@
+
+docs: $(VENV)/.docs ## the documentation site, strictly, into site/
+	$(BIN)/python tools/build_site.py
+
 format: $(READY) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -43,4 +50,4 @@ browser: examples/browser/node_modules ## a page that runs an exported detector,
 	$(PYTHON) -m http.server 8000 --bind 127.0.0.1 --directory examples/browser
 
 clean: ## remove the environment and everything made
-	rm -rf $(VENV) demo examples/browser/node_modules .coverage .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build demo dist site examples/browser/node_modules .coverage .mypy_cache .pytest_cache .ruff_cache

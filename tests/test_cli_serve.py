@@ -65,7 +65,7 @@ def test_a_real_file_is_served_stored_and_exported(
 
 
 def test_small_answers_do_not_wait_for_acknowledgements() -> None:
-    """asyncio switches Nagle's algorithm off where the socket names its protocol; with it, an answer takes 40 ms more."""
+    """asyncio switches Nagle's algorithm off where a socket names its protocol; with it, answers take 40 ms more."""
     from shiftprism.cli.serve import _listen
     from shiftprism.serving import Settings
 

@@ -69,6 +69,7 @@ def test_a_simplified_graph_says_the_same() -> None:
         "two": np.array([2]),
         "last": np.array(-1),
         "axes": np.array([1, 3]),
+        "outer": np.array([1, 3]),
     }
     nodes = [
         helper.make_node("Slice", ["x", "start0", "end", "axis2", "two"], ["rows"]),
@@ -82,8 +83,9 @@ def test_a_simplified_graph_says_the_same() -> None:
         helper.make_node("TopK", ["half", "count"], ["sorted", "places"], axis=-1, largest=0),
         helper.make_node("Unsqueeze", ["x", "one"], ["wide"]),
         helper.make_node("ReduceMean", ["wide", "axes"], ["means"], keepdims=0),
+        helper.make_node("ReduceMean", ["x", "outer"], ["profile"], keepdims=0),
     ]
-    outputs = {"quarter": None, "corner": None, "sorted": None, "means": None}
+    outputs = {"quarter": None, "corner": None, "sorted": None, "means": None, "profile": None}
     x = np.random.default_rng(0).random((2, 9, 7, 6), np.float32)
     before = build(nodes, {"x": ["N", 9, 7, 6]}, outputs, constants)
     expected = run(before, x=x)
@@ -91,10 +93,30 @@ def test_a_simplified_graph_says_the_same() -> None:
     for one, other in zip(run(after, x=x), expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
     np.testing.assert_array_equal(expected[0], x[:, :, ::4, ::2])
-    kinds = [node.op_type for node in after.graph.node]
-    assert "MaxPool" in kinds
+    direct = {node.output[0]: node.input[0] for node in after.graph.node if node.op_type == "Slice"}
+    assert direct["quarter"] == direct["corner"] == direct["half"] == "x"
     counts = {each.name for each in after.graph.initializer}
     assert all(node.input[1] in counts for node in after.graph.node if node.op_type == "TopK")
+
+
+@pytest.mark.parametrize(("inputs", "repeated"), [(2, True), (40, False)], ids=["cheap", "dear"])
+def test_a_cheap_convolution_is_repeated_where_some_places_are_read(inputs: int, repeated: bool) -> None:
+    generator = np.random.default_rng(0)
+    weight = generator.normal(size=(9, inputs, 3, 3)).astype(np.float32)
+    constants = {"w": weight, "start": np.array([0, 0]), "end": np.array([2**63 - 1] * 2), "axes": np.array([2, 3])}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["maps"], strides=[2, 1], pads=[1, 1, 1, 1]),
+        helper.make_node("Slice", ["maps", "start", "end", "axes", "steps"], ["some"]),
+        helper.make_node("Relu", ["maps"], ["all"]),
+    ]
+    shapes = {"x": ["N", inputs, 17, 14]}
+    model = build(nodes, shapes, {"some": None, "all": None}, constants | {"steps": np.array([3, 4])})
+    x = generator.random((2, inputs, 17, 14), np.float32)
+    expected = run(model, x=x)
+    found = simplify(model)
+    for one, other in zip(run(found, x=x), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+    assert [node.op_type for node in found.graph.node] == ["Conv", "Conv" if repeated else "MaxPool", "Relu"]
 
 
 def half_backbone() -> Any:
