@@ -1,21 +1,45 @@
 """Settings all tests share."""
 
+import gc
 import os
 from collections.abc import Iterator
+
+# Small tensors gain nothing from threads. Where several test processes share the cores, threads that wait for one
+# another spin, and everything takes several times as long. Set before NumPy reads it, and for processes of tests.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("COLUMNS", "120")  # what `--help` prints should not depend on the terminal
 
 import pytest
 import torch
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 from exported import Exported, export_digits
 from postgres import Server, run_server
 
-# Small tensors gain nothing from threads, and on a busy machine they wait for one another.
+threadpool_limits(1)  # of NumPy's library too, if a plugin has imported it before
 torch.set_num_threads(1)
 # A deadline would be a timed test; a fixed seed makes a failure on one machine a failure on all.
 settings.register_profile("shiftprism", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("shiftprism")
-os.environ.setdefault("COLUMNS", "120")  # what `--help` prints should not depend on the terminal
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported stays until the end: the garbage collector need not look at it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """A test that has changed torch's threads changes them for itself alone."""
+    yield
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -27,5 +51,7 @@ def postgres() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def exported_digits(tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    """A detector of digits and its ONNX file."""
+    """A detector of digits and its ONNX file; do not change them."""
+    for name in ("onnxruntime", "onnxscript"):
+        pytest.importorskip(name, reason='pip install "shiftprism[onnx]"')
     return export_digits(tmp_path_factory.mktemp("exported"))

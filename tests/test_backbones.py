@@ -76,7 +76,10 @@ every_backbone = pytest.mark.parametrize("name", KINDS)
 def test_every_name_builds_at_its_full_size(name: str) -> None:
     with torch.device("meta"):
         backbone = BACKBONES[name](channels=3)
-        assert backbone(torch.empty(2, 3, 32, 32)).shape == (2, backbone.out_features)
+    # Memory as it comes, small images: each step of a forward pass of meta tensors takes a millisecond of Python.
+    backbone = backbone.to_empty(device="cpu").eval()
+    with torch.no_grad():
+        assert backbone(torch.zeros(1, 3, 16, 16)).shape == (1, backbone.out_features)
 
 
 @every_backbone

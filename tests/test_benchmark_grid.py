@@ -94,6 +94,13 @@ def test_progress_counts_what_is_written_and_names_what_runs(whole: Path, tmp_pa
     assert words == "3 of 3 cells"
 
 
+def test_the_process_keeps_its_threads(whole: Path) -> None:
+    """A study runs in the process of the user where there is one job, and its cells compute on one thread."""
+    torch.set_num_threads(3)
+    study(small(), whole)
+    assert torch.get_num_threads() == 3
+
+
 def test_the_grid_is_whole(whole: Path) -> None:
     rows = Results.read(whole).rows
     assert {(row.model, row.seed) for row in rows} == {

@@ -211,7 +211,9 @@ def test_saved_and_loaded_it_decides_the_same(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2, "shiftprism": "9.0"}, "format 1 or older but got .* of format 2, written by shiftprism 9.0"),
+        ({"format": 3, "shiftprism": "9.0"}, "format 2 but got .* of format 3, written by shiftprism 9.0"),
+        ({"format": 1}, "where format is 1; fit the detector again"),
+        ({"style": "style-0"}, "statistics style-[0-9]+ but got .* with style-0, .*; fit the detector again"),
         ({"names": 7}, "where names is 7"),
         ({"concept": None}, "where concept is None"),
         ({"false_alarm": 7}, "where false_alarm is 7"),

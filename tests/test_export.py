@@ -1,5 +1,6 @@
 """Export: what is refused before work begins, resize and crop inside, simpler graphs, other precisions."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,14 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
 from exported import Exported
 from shiftprism import Classifier, Detector, runtime
 from shiftprism.classifier import Preprocessing
+from shiftprism.detector import divide
 from shiftprism.export import OUTPUTS, export
 from shiftprism.export._graphs import convert_preprocessing
 from shiftprism.export._precision import find_backbone, halve
@@ -66,6 +69,7 @@ def test_a_simplified_graph_says_the_same() -> None:
         "two": np.array([2]),
         "last": np.array(-1),
         "axes": np.array([1, 3]),
+        "outer": np.array([1, 3]),
     }
     nodes = [
         helper.make_node("Slice", ["x", "start0", "end", "axis2", "two"], ["rows"]),
@@ -79,8 +83,9 @@ def test_a_simplified_graph_says_the_same() -> None:
         helper.make_node("TopK", ["half", "count"], ["sorted", "places"], axis=-1, largest=0),
         helper.make_node("Unsqueeze", ["x", "one"], ["wide"]),
         helper.make_node("ReduceMean", ["wide", "axes"], ["means"], keepdims=0),
+        helper.make_node("ReduceMean", ["x", "outer"], ["profile"], keepdims=0),
     ]
-    outputs = {"quarter": None, "corner": None, "sorted": None, "means": None}
+    outputs = {"quarter": None, "corner": None, "sorted": None, "means": None, "profile": None}
     x = np.random.default_rng(0).random((2, 9, 7, 6), np.float32)
     before = build(nodes, {"x": ["N", 9, 7, 6]}, outputs, constants)
     expected = run(before, x=x)
@@ -88,10 +93,30 @@ def test_a_simplified_graph_says_the_same() -> None:
     for one, other in zip(run(after, x=x), expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
     np.testing.assert_array_equal(expected[0], x[:, :, ::4, ::2])
-    kinds = [node.op_type for node in after.graph.node]
-    assert "MaxPool" in kinds
+    direct = {node.output[0]: node.input[0] for node in after.graph.node if node.op_type == "Slice"}
+    assert direct["quarter"] == direct["corner"] == direct["half"] == "x"
     counts = {each.name for each in after.graph.initializer}
     assert all(node.input[1] in counts for node in after.graph.node if node.op_type == "TopK")
+
+
+@pytest.mark.parametrize(("inputs", "repeated"), [(2, True), (40, False)], ids=["cheap", "dear"])
+def test_a_cheap_convolution_is_repeated_where_some_places_are_read(inputs: int, repeated: bool) -> None:
+    generator = np.random.default_rng(0)
+    weight = generator.normal(size=(9, inputs, 3, 3)).astype(np.float32)
+    constants = {"w": weight, "start": np.array([0, 0]), "end": np.array([2**63 - 1] * 2), "axes": np.array([2, 3])}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["maps"], strides=[2, 1], pads=[1, 1, 1, 1]),
+        helper.make_node("Slice", ["maps", "start", "end", "axes", "steps"], ["some"]),
+        helper.make_node("Relu", ["maps"], ["all"]),
+    ]
+    shapes = {"x": ["N", inputs, 17, 14]}
+    model = build(nodes, shapes, {"some": None, "all": None}, constants | {"steps": np.array([3, 4])})
+    x = generator.random((2, inputs, 17, 14), np.float32)
+    expected = run(model, x=x)
+    found = simplify(model)
+    for one, other in zip(run(found, x=x), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+    assert [node.op_type for node in found.graph.node] == ["Conv", "Conv" if repeated else "MaxPool", "Relu"]
 
 
 def half_backbone() -> Any:
@@ -174,14 +199,40 @@ def test_what_cannot_be_exported_says_so_before_work_begins(
 
 
 @pytest.mark.slow
+def test_ranges_of_int8_come_from_images_that_no_p_value_rests_on(
+    exported_digits: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[torch.Tensor] = []
+
+    def quantise(network: object, batches: "Iterable[NDArray[np.uint8]]") -> None:
+        seen.extend(torch.from_numpy(batch) for batch in batches)
+        raise InterruptedError
+
+    monkeypatch.setattr("shiftprism.export._export.quantise", quantise)
+    images = torch.arange(400, dtype=torch.int16).view(400, 1, 1, 1).expand(400, 1, 8, 8).clone()
+    images[:, :, 0] //= 256  # the number of an image in its pixels
+    images = (images % 256).to(torch.uint8)
+    detector = exported_digits.detector
+    with pytest.raises(InterruptedError):
+        export(detector, tmp_path / "a.onnx", images=images, precision="int8")
+    numbers = {256 * int(image[0, 0, 0]) + int(image[0, 7, 7]) for image in torch.cat(seen)}
+    division = divide(400, None, detector.false_alarm, detector.confidence, 0)
+    assert len(numbers) > 100
+    assert numbers <= set(division.fit.tolist())
+    assert not numbers & set(division.conformal.tolist())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float16", "int8"])
 def test_another_precision_has_ranks_of_its_own(exported_digits: Exported, tmp_path: Path, precision: str) -> None:
     from shiftprism.datasets import load
 
     data = load("digits", "train")
+    order = torch.randperm(len(data.images), generator=torch.Generator().manual_seed(0))  # writers come in runs
+    held_out, new = order[:400], order[400:800]
     before = exported_digits.detector
     path = tmp_path / "digits.onnx"
-    report = export(before, path, images=data.images[:400], labels=data.labels[:400], precision=precision)
+    report = export(before, path, images=data.images[held_out], labels=data.labels[held_out], precision=precision)
     exported = runtime.load(path)
     assert exported.about.precision == report.precision == precision
     assert exported.fingerprint not in (before.fingerprint(), report.detector.fingerprint())
@@ -191,7 +242,7 @@ def test_another_precision_has_ranks_of_its_own(exported_digits: Exported, tmp_p
     held = len(report.detector.held.style)
     assert exported.about.held_out == (held,)
     # conformal p-values of new clean images are uniform or larger, whatever the network
-    p = exported(data.images[600:1000].numpy()).p_combined
+    p = exported(data.images[new].numpy()).p_combined
     assert (p <= 0.1).mean() < 0.1 + 3 * (0.1 * 0.9 * (1 / held + 1 / 400)) ** 0.5
 
 

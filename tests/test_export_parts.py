@@ -108,6 +108,7 @@ def heads() -> dict[str, tuple[Tensor, Tensor]]:
     return run_both({name: head_module(name) for name in HEADS}, call)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONCEPTS)
 def test_a_concept_score_exports(scores: dict[str, tuple[Tensor, Tensor]], name: str) -> None:
     if name not in scores:
@@ -117,12 +118,14 @@ def test_a_concept_score_exports(scores: dict[str, tuple[Tensor, Tensor]], name:
     torch.testing.assert_close(scores[name][1], scores[name][0], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(CALIBRATORS))
 def test_a_calibrator_exports(calibrators: dict[str, tuple[Tensor, Tensor]], name: str) -> None:
     own, found = (torch.softmax(each, 1) for each in calibrators[name])
     torch.testing.assert_close(found, own, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(HEADS))
 def test_a_head_exports(heads: dict[str, tuple[Tensor, Tensor]], name: str) -> None:
     torch.testing.assert_close(heads[name][1], heads[name][0], rtol=1e-3, atol=1e-4)

@@ -9,7 +9,20 @@ from hypothesis import strategies as st
 from torch import nn
 
 from examples import features_of, head_of, many_outputs
-from shiftprism.heads import GSD, HEADS, Cosine, Euclidean, Geometric, Head, HyperFree, Linear, describe_heads, norm
+from shiftprism.heads import (
+    GSD,
+    HEADS,
+    Cosine,
+    Euclidean,
+    Geometric,
+    Head,
+    HyperFree,
+    Linear,
+    LogitNorm,
+    T2FNorm,
+    describe_heads,
+    norm,
+)
 from shiftprism.outputs import Outputs
 
 every_head = pytest.mark.parametrize("name", sorted(HEADS))
@@ -92,21 +105,24 @@ def test_state_round_trips(name: str) -> None:
     assert torch.equal(head(features_of()), other(features_of()))
 
 
-@every_head
-def test_exports_with_a_dynamic_batch(name: str) -> None:
+def test_exports_with_a_dynamic_batch() -> None:
+    """All in one program: the exporter's own work would take a second for each head."""
+
     class Wrapped(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.head = head_of(name)
+            self.heads = nn.ModuleDict({name: head_of(name) for name in HEADS})
 
-        def forward(self, features: torch.Tensor) -> Outputs:
-            return self.head.outputs(features)
+        def forward(self, features: torch.Tensor) -> dict[str, Outputs]:
+            return {name: head.outputs(features) for name, head in self.heads.items() if isinstance(head, Head)}
 
     module = Wrapped()
     program = torch.export.export(module, (features_of(4),), dynamic_shapes=({0: torch.export.Dim("n")},))
     for size in (2, 9):
-        for found, expected in zip(program.module()(features_of(size)), module(features_of(size)), strict=True):
-            torch.testing.assert_close(found, expected)
+        found, expected = program.module()(features_of(size)), module(features_of(size))
+        assert set(found) == set(HEADS)
+        for name in HEADS:
+            torch.testing.assert_close(tuple(found[name]), tuple(expected[name]))
 
 
 @every_head
@@ -280,3 +296,31 @@ def test_the_table_names_class_formula_and_settings() -> None:
     alpha = HEADS["alpha"](3, 2)
     assert isinstance(alpha, Geometric)
     assert alpha.beta is None
+
+
+def test_logit_norm_is_the_cross_entropy_of_directions() -> None:
+    logits, labels = features_of(8, 5), torch.arange(8) % 5
+    directions = nn.functional.normalize(logits, dim=1) / 0.2
+    head = LogitNorm(4, 5, temperature=0.2)
+    torch.testing.assert_close(head.loss(logits, labels), nn.functional.cross_entropy(directions, labels))
+    assert head.loss(torch.zeros(3, 5), labels[:3]).item() == pytest.approx(math.log(5))
+    # Wei et al., Proposition 4.1: with K classes the loss has a floor, ln(1 + (K − 1) exp(−1/τ √(K/(K−1))))
+    best = torch.full((1, 5), -1.0, dtype=torch.float64)
+    best[0, 2] = 4
+    floor = math.log1p(4 * math.exp(-(1 / 0.2) * math.sqrt(5 / 4)))
+    assert head.loss(best, torch.tensor([2])).item() == pytest.approx(floor)
+    assert head.loss(logits, labels) > floor
+
+
+def test_t2f_norm_trains_on_unit_features_and_predicts_with_lengths() -> None:
+    head, features = T2FNorm(6, 4, temperature=0.5).double(), features_of()
+    unit = nn.functional.normalize(features, dim=1)
+    torch.testing.assert_close(head.train()(features), unit @ head.weight.T / 0.5)
+    torch.testing.assert_close(head.eval()(features), features @ head.weight.T / 0.5)
+    assert torch.equal(head.train()(features).argmax(1), head.eval()(features).argmax(1))
+
+
+@pytest.mark.parametrize("kind", [LogitNorm, T2FNorm])
+def test_a_temperature_of_zero_is_refused(kind: type[Head]) -> None:
+    with pytest.raises(ValueError, match="Expected `temperature` to be positive and finite but got 0"):
+        kind(3, 2, temperature=0)  # type: ignore[call-arg]

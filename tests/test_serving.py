@@ -212,6 +212,36 @@ def test_requests_that_come_together_share_a_batch(tmp_path: Path) -> None:
     assert [answer.json["predictions"][0]["style"] for answer in found] == expected
 
 
+class Poisoned(Counting):
+    """Fails on a batch with a black image, and refuses images of one size."""
+
+    def __call__(self, images: Any) -> Verdicts:
+        if images.shape[-1] == 11:
+            raise ValueError("Expected `images` to be less long and narrow")
+        verdicts = super().__call__(images)
+        if len(images) > 1 and (images.max((1, 2, 3)) == 0).any():
+            raise RuntimeError("out of something")
+        if images.max() == 0 and images.shape[-1] == 16:
+            raise RuntimeError("out of something")
+        return verdicts
+
+
+def test_a_request_that_fails_does_not_fail_those_in_its_batch(tmp_path: Path) -> None:
+    detector = Poisoned()
+    black = png(np.zeros((16, 16, 3), np.uint8))
+    with run_service(tmp_path, {"shapes": detector}, batch=8) as running, ThreadPoolExecutor(5) as pool:
+        detector.go.clear()
+        pictures = [made_picture(0), made_picture(1), black, made_picture(2), made_picture(3)]
+        answers = [pool.submit(running.client.predict, picture) for picture in pictures]
+        wait_for(lambda: running.service.waiting == 5, "not all accepted")
+        time.sleep(0.5)  # until they are decoded
+        detector.go.set()
+        assert [answer.result().status for answer in answers] == [200, 200, 500, 200, 200]
+        refused = running.client.predict(made_picture(size=11))
+        assert refused.status == 422
+        assert "narrow" not in refused.json["detail"]
+
+
 def _pixels(picture: bytes) -> Any:
     import io
 

@@ -1,5 +1,6 @@
 """Safe by default: tokens, Host and Origin, limits, slow and broken clients, and logs that hold no image."""
 
+import contextlib
 import http.client
 import io
 import json
@@ -126,7 +127,13 @@ def test_only_our_own_names_and_pages_are_served(running: Running) -> None:
     for host in (f"evil.example:{port}", "evil.example", "", "localhost.evil.example", f"127.0.0.1.nip.io:{port}"):
         assert client.get("/v1/status", Host=host).status == 421, host
     assert client.get("/v1/status", Origin=f"http://127.0.0.1:{port}").status == 200
-    for origin in ("http://evil.example", "null", f"http://127.0.0.1:{port + 1}", f"http://localhost:{port}"):
+    for origin in (
+        "http://evil.example",
+        "null",
+        "http://[",
+        f"http://127.0.0.1:{port + 1}",
+        f"http://localhost:{port}",
+    ):
         assert client.get("/v1/status", Origin=origin).status == 403, origin
     picture = {"Content-Type": "image/png", "Sec-Fetch-Site": "cross-site"}
     assert client.ask("POST", "/v1/predict", made_picture(), picture).status == 403
@@ -274,6 +281,25 @@ def test_a_body_that_comes_slowly_is_408(tmp_path: Path) -> None:
         assert running.service.memory.used == 0
         # on busy cores the first prediction may take longer than the limit, which is an answer of its own
         assert 200 in {running.client.predict(made_picture()).status for _ in range(3)}
+
+
+def test_a_client_that_does_not_read_its_answers_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvicorn alone would wait for ever, with the answers in its memory."""
+    monkeypatch.setattr("shiftprism.serving._server._READ_TIME", 0.5)
+    with run_service(tmp_path, time_limit=2.0) as running, connect(running.client.port) as connection:
+        page = len(running.client.get("/openapi.json").body)
+        count = (64 << 20) // page  # more than the system's own buffers hold
+        connection.settimeout(0.5)
+        with contextlib.suppress(OSError):
+            connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * count)
+        threading.Event().wait(4.0)
+        assert running.client.predict(made_picture()).status == 200
+        received = 0
+        with contextlib.suppress(ConnectionError):  # what had been sent is still there, and then the end
+            connection.settimeout(30)
+            while part := connection.recv(1 << 20):
+                received += len(part)
+        assert received < count * page
 
 
 def test_many_half_open_connections_leave_room_for_others(running: Running) -> None:

@@ -2,10 +2,13 @@
 
 import ast
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from mutate import describe
 
 SOURCE = '''
 @dataclass(frozen=True)
@@ -66,3 +69,21 @@ def test_the_same_seed_draws_the_same_mutants_from_every_room(mutants: ModuleTyp
     assert drawn == mutants.draw(["metrics", "rows"], root, 40, 3) != mutants.draw(["metrics", "rows"], root, 40, 4)
     assert len({one.key for one in drawn}) == 40
     assert sum("/metrics/" in one.file for one in drawn) == 20
+
+
+def test_survivors_are_listed_with_their_judgement_and_a_time_limit_counts_as_killed(tmp_path: Path) -> None:
+    results = {"rows": ["killed", "timeout", "survived", "killed"], "heads": ["survived"]}
+    entries = [
+        {"key": f"{room} {number}", "room": room, "result": result}
+        for room, found in results.items()
+        for number, result in enumerate(found)
+    ]
+    (tmp_path / "judged.json").write_text(json.dumps({"rows 2": "equivalent"}))
+    assert describe(entries, list(results), tmp_path / "judged.json").splitlines()[2:] == [
+        "| rows | 4 | 3 | 1 | 75 % |",
+        "| heads | 1 | 0 | 0 | 0 % |",
+        "| all | 5 | 3 | 1 | 60 % |",
+        "",
+        "- `rows 2`: equivalent",
+        "- `heads 0`: not judged yet",
+    ]

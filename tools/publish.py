@@ -19,7 +19,7 @@ from shiftprism._files import write_text
 from shiftprism.rows import Results, ResultsFolder
 
 RESULTS = Path(__file__).parents[1] / "results"
-TEXTS = (RESULTS.parent / "README.md", RESULTS / "README.md", RESULTS / "peers.md")
+TEXTS = (RESULTS.parent / "README.md", RESULTS / "README.md", RESULTS / "short.md", RESULTS / "peers.md")
 BLOCK = re.compile(r"(<!-- made from results: ([\w.-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 Blocks = dict[str, Callable[[], str]]
 
@@ -29,6 +29,7 @@ def make_blocks() -> Blocks:
     results = Results.read(RESULTS)
     tables = report.short_tables(results) | report.make_tables(results)
     blocks: Blocks = {name: partial(report.to_markdown, table) for name, table in tables.items()}
+    blocks["headline"] = partial(make_headline, tables["cifar10-short-detection"])
     for data in dict.fromkeys(row.data for row in results.rows):
         blocks[f"{data}-standing"] = partial(report.standing, results, data)
         blocks[f"{data}-standing-short"] = partial(_short_standing, results, data)
@@ -37,6 +38,21 @@ def make_blocks() -> Blocks:
     blocks["claims"] = partial(claims.to_markdown, findings)
     blocks["peers"] = lambda: peers((RESULTS / "peers.md").read_text(encoding="utf-8"))
     return blocks
+
+
+def make_headline(table: report.Table) -> str:
+    """Five lines of a short table, without its title: baselines, the paper's own, and the best of all."""
+    best = next(line for line in table.body if line[-1].text.startswith("1 of "))
+    chosen = [line for line in table.body if (line[0].text, line[1].text) in HEADLINE or line is best]
+    chosen.sort(key=lambda line: -line[-2].mean)
+    note = (
+        "AUROC in %, mean ± standard deviation over seeds (none: one seed). Bold: the best, and those not "
+        "significantly worse. The first line is the best of all pairs."
+    )
+    return report.to_markdown(table._replace(body=chosen[:5], note=note)).partition("\n\n")[2]
+
+
+HEADLINE = {("vanilla", "energy"), ("vanilla", "knn"), ("ensemble", "gen"), ("alpha-beta", "u")}
 
 
 def _short_standing(results: Results, data: str) -> str:

@@ -20,10 +20,15 @@ class Process:
     """`shiftprism serve` on a free port; it can be stopped, or killed."""
 
     def __init__(
-        self, model: "str | Path", store: str, *flags: str, environment: "dict[str, str] | None" = None
+        self,
+        model: "str | Path",
+        store: str,
+        *flags: str,
+        environment: "dict[str, str] | None" = None,
+        program: Sequence[str] = (sys.executable, "-m", "shiftprism"),
     ) -> None:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (it is open for as long as the process runs)
-        command = [sys.executable, "-m", "shiftprism", "serve", str(model), "--port", "0", "--store", store, *flags]
+        command = [*program, "serve", str(model), "--port", "0", "--store", store, *flags]
         self.program = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=self._log, text=True, env=os.environ | (environment or {})
         )

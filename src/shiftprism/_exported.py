@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from shiftprism._errors import wrong
 from shiftprism._files import check_file
-from shiftprism.verdicts import Reference
+from shiftprism.verdicts import KINDS, Reference
 
 FORMAT = 1
 """Changes with any part that an older reader would misread."""
@@ -67,7 +67,8 @@ class About(NamedTuple):
 
 def describe(about: About) -> str:
     """The description as JSON. Arrays are compressed; everything else can be read by people."""
-    plain = about._asdict() | {"format": FORMAT, "input": about.input._asdict()}
+    # the words for `kind` are for readers in other languages; ours know them
+    plain = about._asdict() | {"format": FORMAT, "input": about.input._asdict(), "kinds": KINDS}
     reference = about.reference._asdict()
     kept = {name: reference[name] for name in ("flagged", "confidence")}
     plain["reference"] = kept | {name: _pack(reference[name]) for name in _ARRAYS}

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from threadpoolctl import threadpool_limits
 
 from shiftprism._checks import Floats, wrong
@@ -23,6 +22,7 @@ from shiftprism.benchmark._measure import CLEAN, Measurement, RowList
 from shiftprism.benchmark._plan import find_model
 from shiftprism.benchmark._resampling import set_weights
 from shiftprism.benchmark._suites import InDistribution, in_distribution, list_shifts
+from shiftprism.benchmark._tasks import use_threads
 from shiftprism.calibrators import CALIBRATORS, Calibrator, cross_validate
 from shiftprism.classifier import Classifier, predict
 from shiftprism.datasets import Dataset
@@ -53,9 +53,9 @@ def run_cell(cell: Cell, threads: int = 1, device: str = "auto") -> Results:
     Scores and calibrators that were not asked for before are measured from the stored outputs, and added to the rows.
     The model trains and forwards on the `device`. Scores and calibrators work from its Outputs, on the CPU.
     """
-    torch.set_num_threads(1 if cell.plan.suite == "digits" else threads)  # 8 × 8 pixels are too few to share
+    few = 1 if cell.plan.suite == "digits" else threads  # 8 × 8 pixels are too few to share
     # sums of NumPy's products depend on its threads in the last digit: rows must not depend on the number of jobs
-    with threadpool_limits(1, user_api="blas"):
+    with use_threads(few), threadpool_limits(1, user_api="blas"):
         return _run_cell(cell, device)
 
 

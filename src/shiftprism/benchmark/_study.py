@@ -14,7 +14,7 @@ from shiftprism.benchmark._cells import load_run_model, run_cell
 from shiftprism.benchmark._grid import Cell, list_cells
 from shiftprism.benchmark._plan import Plan
 from shiftprism.benchmark._suites import in_distribution, list_data_files, list_shifts
-from shiftprism.benchmark._tasks import TaskResult, Work, check_device, run_tasks
+from shiftprism.benchmark._tasks import TaskResult, Work, check_device, run_tasks, use_threads
 from shiftprism.corruptions import frost_source
 from shiftprism.rows import Results, ResultsFolder, set_file
 
@@ -147,11 +147,9 @@ def _missing_shifts(plan: Plan, folder: ResultsFolder, ladders: Ladders) -> list
 
 
 def _make_images(item: tuple[Plan, str, str, int], threads: int, device: str) -> None:
-    import torch
-
-    torch.set_num_threads(threads)
     plan, data, out, number = item
-    list_shifts(plan, data, ResultsFolder(Path(out)))[number].make()
+    with use_threads(threads):
+        list_shifts(plan, data, ResultsFolder(Path(out)))[number].make()
 
 
 @contextmanager

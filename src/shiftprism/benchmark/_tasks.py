@@ -61,6 +61,19 @@ def count_threads(jobs: int) -> int:
     return max(1, count_cores() // jobs)
 
 
+@contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    """Let torch compute on so many threads; afterwards as before, for a task may run in the process of the user."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _run_task(work: Work, number: int, item: Any, threads: int, device: "str | Queue[str]") -> TaskResult:
     """The outcome of a task on a device, or on one that is free in a queue of them, where it is put back."""
     name = device if isinstance(device, str) else device.get()

@@ -13,6 +13,7 @@ from shiftprism.cli import (
     corrupt,
     data,
     demo,
+    doctor,
     explain,
     export,
     fit,
@@ -31,10 +32,10 @@ app = typer.Typer(
     name="shiftprism",
     help="Tells when an image classifier is out of its depth, and whether the style or the concept has shifted.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command("demo")(demo.demo)
+app.command("doctor")(doctor.doctor)
 app.command("fit")(fit.fit)
 app.command("score")(score.score)
 app.command("explain")(explain.explain)

@@ -4,7 +4,9 @@ from shiftprism._levels import count_allowed, count_needed
 from shiftprism.detector._bundled import BUNDLED, find_bundled
 from shiftprism.detector._decision import Decision, Parts
 from shiftprism.detector._detector import Detector
-from shiftprism.detector._scoring import FileVerdict, prepare_for, score_files
+from shiftprism.detector._fit import divide
+from shiftprism.detector._images import prepare_for
+from shiftprism.detector._scoring import FileVerdict, score_files
 
 __all__ = [
     "BUNDLED",
@@ -14,6 +16,7 @@ __all__ = [
     "Parts",
     "count_allowed",
     "count_needed",
+    "divide",
     "find_bundled",
     "prepare_for",
     "score_files",

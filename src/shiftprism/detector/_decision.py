@@ -1,6 +1,5 @@
 """From Outputs to a decision: one module of plain tensor operations, so that it exports."""
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -9,6 +8,11 @@ from torch import Tensor, nn
 from shiftprism.calibrators import Calibrator
 from shiftprism.outputs import Outputs
 from shiftprism.scores import SCORES, Fitted, p_value
+
+_TAIL = 0.1
+"""The share of the values that the tail is fitted to."""
+_FEWEST_IN_TAIL = 10
+_PIECES = 128
 
 
 class Parts(NamedTuple):
@@ -23,7 +27,7 @@ class Parts(NamedTuple):
     style: Tensor
     concept: Tensor
     combined: Tensor
-    """(N,): ln p_style + ln p_concept, ranks among images of their own: Fisher's rule."""
+    """(N,): ln p_style + ln p_concept, ranks among images of their own, by `LogRanks`: Fisher's rule."""
     p_covariate: Tensor
     p_concept: Tensor
     p_combined: Tensor
@@ -78,12 +82,55 @@ class Ranks(nn.Module):
         return (1 + count).to(values) / (1 + self.starts[labels + 1] - self.starts[labels]).to(values)
 
 
+class LogRanks(nn.Module):
+    """ln p of a score among n held-out inputs, (N,): continuous, and continued below the lowest of them.
+
+    Ranks alone end at 1/(n + 1): with sixty images, noise and snow would be as unusual as a slightly dark picture. Here
+    ln p is linear between quantiles, and below the lowest tenth it falls with the score at the rate of that tenth: an
+    exponential tail, whose mean excess is the maximum-likelihood estimate of its scale. Above the highest value it is
+    constant.
+    """
+
+    values: Tensor
+    """(n,): sorted."""
+    starts: Tensor
+    """(m + 1,): where each linear piece is anchored. The first piece is the tail, the last one the constant."""
+    levels: Tensor
+    """(m + 1,): ln p there."""
+    slopes: Tensor
+    """(m + 1,)."""
+
+    def __init__(self, values: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("values", values.sort().values.clone())
+        for name, tensor in zip(("starts", "levels", "slopes"), _fit_pieces(self.values.double()), strict=True):
+            self.register_buffer(name, tensor.to(values))
+
+    def forward(self, scores: Tensor) -> Tensor:
+        starts, levels, slopes = (tensor.to(scores) for tensor in (self.starts, self.levels, self.slopes))
+        within = scores.clamp_max(starts[-1]).contiguous()
+        piece = torch.bucketize(within, starts[1:], right=True)
+        return levels[piece] + slopes[piece] * (within - starts[piece])
+
+
+def _fit_pieces(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Starts, levels and slopes of `LogRanks` for sorted values."""
+    n = len(values)
+    lowest = min(n, max(_FEWEST_IN_TAIL, round(_TAIL * n)))
+    places = torch.linspace(lowest, n, min(_PIECES, n - lowest + 1)).round().long()
+    knots = values[places - 1].unique()
+    levels = ((1 + torch.searchsorted(values, knots, right=True)) / (n + 1)).log()
+    excess = float((knots[0] - values[:lowest]).mean())
+    scale = excess or float(values.std(correction=0)) or 1.0  # where the lowest tie, or all of them
+    rates = torch.cat([torch.tensor([1 / scale]).to(values), levels.diff() / knots.diff(), torch.zeros(1).to(values)])
+    return torch.cat([knots[:1], knots]), torch.cat([levels[:1], levels]), rates
+
+
 class Held(NamedTuple):
     """What the held-out inputs behind the p-values scored, (n,) each, in one order."""
 
     style: Tensor
     concept: Tensor
-    combined: Tensor
     label: Tensor
     confidence: Tensor
 
@@ -109,7 +156,7 @@ class Decision(nn.Module):
         """`inside` are style and concept of the inputs that the combination is ranked among."""
         super().__init__()
         self.covariate, self.concept, self.calibrator = covariate, concept, calibrator
-        self.inside_style, self.inside_concept = Ranks(inside[0]), Ranks(inside[1])
+        self.inside_style, self.inside_concept = LogRanks(inside[0]), LogRanks(inside[1])
         self.classes = classes
         self.by_class = False
 
@@ -119,7 +166,7 @@ class Decision(nn.Module):
         self.by_class = by_class
         self.style_ranks = Ranks(held.style, labels, self.classes)
         self.concept_ranks = Ranks(held.concept, labels, self.classes)
-        self.combined_ranks = Ranks(held.combined, labels, self.classes)
+        self.combined_ranks = Ranks(self.combine(held.style, held.concept), labels, self.classes)
         self.register_buffer("cut", cut)
 
     def score(self, outputs: Outputs) -> tuple[Tensor, Tensor, Tensor]:
@@ -128,14 +175,8 @@ class Decision(nn.Module):
         return style, concept, self.combine(style, concept)
 
     def combine(self, style: Tensor, concept: Tensor) -> Tensor:
-        """(N,): ln p_style + ln p_concept, by way of whole numbers in double precision.
-
-        The product of two ranks often occurs in several ways, 2 · 6 and 3 · 4. Sums of single logarithms would put such
-        ties in an order of their own in every library that computes them.
-        """
-        n = len(self.inside_style.values) + 1
-        counts = [(p.double() * n).round() for p in (self.inside_style(style), self.inside_concept(concept))]
-        combined: Tensor = ((counts[0] * counts[1]).log() - 2 * math.log(n)).to(style)
+        """(N,): ln p_style + ln p_concept, Fisher's rule (others that were tried: docs/detector.md)."""
+        combined: Tensor = self.inside_style(style) + self.inside_concept(concept)
         return combined
 
     def probabilities(self, outputs: Outputs) -> Tensor:

@@ -268,7 +268,6 @@ class Detector:
         )
         held = {name: tensor.double().numpy() for name, tensor in self.held._asdict().items()}
         labels = self.held.label.numpy()
-        verdicts = _kinds_of_held(self.decision, self.held)
         return Reference(
             detector=self.fingerprint(),
             names=self.names,
@@ -277,7 +276,7 @@ class Detector:
             style_counts=_count(held["style"], style, labels, len(self.names)),
             concept_counts=_count(held["concept"], concept, labels, len(self.names)),
             points=np.stack([held["style"], held["concept"]], 1)[:_POINTS],
-            flagged=float((verdicts != 0).double().mean()),
+            flagged=_share_flagged(self.decision, self.held),
             confidence=float(held["confidence"].mean()),
             calibrated=self.calibrated,
         )
@@ -335,10 +334,10 @@ def _assemble(
 def score_held(decision: Decision, outputs: Outputs) -> Held:
     """What the conformal part scores."""
     with torch.no_grad():
-        style, concept, combined = decision.score(outputs)
+        style, concept, _ = decision.score(outputs)
         label = outputs.predictions
         confidence = decision.probabilities(outputs).gather(1, label[:, None])[:, 0]
-    return Held(style, concept, combined, label, confidence)
+    return Held(style, concept, label, confidence)
 
 
 def _find_cut(
@@ -356,10 +355,10 @@ def _labels_of(labels: ArrayLike | None, outputs: Outputs) -> Tensor:
     return torch.from_numpy(classes("labels of `training`", labels, outputs.N, outputs.K))
 
 
-def _kinds_of_held(decision: Decision, held: Held) -> Tensor:
-    """The kinds of the held-out images themselves, for the share that is flagged among them."""
-    p: Tensor = decision.combined_ranks(held.combined, held.label if decision.by_class else None)
-    return (p <= (decision.cut[held.label] if decision.by_class else decision.cut)).long()
+def _share_flagged(decision: Decision, held: Held) -> float:
+    """Of the held-out images themselves."""
+    p = decision.combined_ranks(decision.combine(held.style, held.concept), held.label)
+    return float((p <= (decision.cut[held.label] if decision.by_class else decision.cut)).double().mean())
 
 
 def _spread(values: NDArray[np.float64], edges: int) -> NDArray[np.float64]:

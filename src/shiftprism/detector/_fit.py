@@ -13,6 +13,7 @@ from shiftprism.calibrators import Calibrator, ShiftAware, Temperature
 from shiftprism.classifier import Classifier, check_images, predict
 from shiftprism.corruptions import EXTRA, OWN_EXTRA
 from shiftprism.detector._decision import Decision, Plain
+from shiftprism.detector._images import prepare_for, stack_images
 from shiftprism.heads import Head
 from shiftprism.outputs import Outputs
 from shiftprism.recommend import Divided, Labelled, Recommendation, recommend_from_outputs, split_by_class
@@ -162,12 +163,14 @@ def predict_raw(classifier: Classifier, images: Images, counter: Counter | None 
                 counter.add(len(part))
         return Outputs.concat(parts)
 
+    prepare = prepare_for(classifier)
+
     def batches() -> Iterator[Tensor]:
         for at in range(0, len(images), _BATCH):
-            prepared = [classifier.prepare(one) for one in images[at : at + _BATCH]]
+            prepared = [prepare(one) for one in images[at : at + _BATCH]]
             if counter is not None:
                 counter.add(len(prepared))
-            yield torch.stack(prepared)
+            yield stack_images(prepared)
 
     return predict(classifier, batches())[0]
 

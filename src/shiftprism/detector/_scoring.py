@@ -3,17 +3,15 @@
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from shiftprism._checks import wrong
-from shiftprism.classifier import Classifier
 from shiftprism.datasets import ImageFile, read_images
 from shiftprism.detector._detector import Detector
+from shiftprism.detector._images import prepare_for, stack_images
 from shiftprism.verdicts import Verdict, Verdicts
 
 Judge = Callable[[Tensor], Verdicts]
@@ -46,6 +44,7 @@ def score_files(
     there are. In place of a Detector, any function of images (N, C, H, W) that returns Verdicts does; `prepare` then
     turns one uint8 image (C, H, W) of any size into what it takes.
 
+    >>> from shiftprism.classifier import Classifier
     >>> from shiftprism.datasets import load
     >>> data = load("digits", "train")
     >>> classifier = Classifier.build("digits", "vanilla", data.names, 1)
@@ -61,29 +60,6 @@ def score_files(
             raise wrong("detector", "one with a classifier", "one that was made from Outputs", advice)
         prepare = prepare or prepare_for(detector.classifier)
     return _score(detector, paths, prepare, batch)
-
-
-def prepare_for(classifier: Classifier) -> Callable[[Tensor], Tensor]:
-    """`classifier.prepare` for files: grey and RGB become what the model takes, even where its rule names no channels.
-
-    An image that fits already stays uint8: a quarter of the memory, and the same outputs.
-    """
-    # one mean may serve all channels of a model made of other code
-    known = len(classifier.mean) if len(classifier.mean) > 1 or classifier.recipe is not None else None
-    rule = replace(classifier.preprocessing, channels=classifier.preprocessing.channels or known)
-
-    def prepare(image: Tensor) -> Tensor:
-        if (
-            rule.channels == len(image)
-            and rule.size == tuple(image.shape[1:])
-            and classifier.mean.dtype == torch.float32
-        ):
-            return image
-        if rule.channels not in (None, len(image)):
-            image = rule.match_channels(image.float() / 255)
-        return classifier.prepare(image)
-
-    return prepare
 
 
 def _score(
@@ -116,20 +92,13 @@ def _group(files: Sequence[ImageFile]) -> Iterator[list[int]]:
 def _judge_group(judge: Judge, images: list[Tensor]) -> "list[tuple[Verdict, int] | str]":
     """A verdict for each image, or the reason of the model why there is none."""
     try:
-        verdicts = judge(_stack(images))
+        verdicts = judge(stack_images(images))
     except (ValueError, RuntimeError) as error:
         if len(images) == 1:
             return [" ".join(str(error).split()) or type(error).__name__]
         # one of them is the cause: each is judged alone
         return [found for image in images for found in _judge_group(judge, [image])]
     return [(verdict, int(label)) for verdict, label in zip(verdicts, verdicts.label, strict=True)]
-
-
-def _stack(images: list[Tensor]) -> Tensor:
-    """One batch; where some images are floats, the others become floats in [0, 1]."""
-    if len({image.dtype for image in images}) > 1:
-        images = [image.float() / 255 if image.dtype == torch.uint8 else image.float() for image in images]
-    return torch.stack(images)
 
 
 def _read_batches(

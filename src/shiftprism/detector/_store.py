@@ -16,8 +16,10 @@ from shiftprism.detector._decision import Decision, Held, Plain
 from shiftprism.detector._detector import Detector
 from shiftprism.scores import SCORES, Fitted
 from shiftprism.scores import load as load_score
+from shiftprism.style import VERSION
 
-FORMAT = 1
+FORMAT = 2
+"""2 keeps no combined scores: they follow from style and concept."""
 ABOUT = "detector.json"
 _RANKS = "ranks.safetensors"
 _RANKS_FORMAT = "shiftprism-detector-ranks"
@@ -50,6 +52,7 @@ def save(detector: Detector, folder: Path) -> None:
         "calibrated": detector.calibrated,
         "model": detector.classifier is not None,
         "precision": precision_of(detector.classifier),
+        "style": VERSION,
         "ranks": fingerprint(tensors),
         "fingerprint": detector.fingerprint(),
     }
@@ -114,7 +117,10 @@ def _check(about: dict[str, Any], folder: Path) -> None:
     version = about.get("format")
     if type(version) is int and version > FORMAT:
         got = f"{folder} of format {version}, written by shiftprism {about.get('shiftprism')}"
-        raise wrong("folder", f"a detector of format {FORMAT} or older", got, "install a newer shiftprism")
+        raise wrong("folder", f"a detector of format {FORMAT}", got, "install a newer shiftprism")
+    if about.get("style") != VERSION:  # its style was fitted to other statistics of the same images
+        got = f"{folder} with {about.get('style', 'an older style')}, written by shiftprism {about.get('shiftprism')}"
+        raise wrong("folder", f"a detector with statistics {VERSION}", got, _ADVICE)
     names, level, sure = about.get("names"), about.get("false_alarm"), about.get("confidence")
     faults = {
         "format": version == FORMAT,

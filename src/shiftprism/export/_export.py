@@ -17,7 +17,7 @@ from shiftprism._exported import KEY, About, Input, add_digest, describe, parse
 from shiftprism._extras import need
 from shiftprism._files import replacing
 from shiftprism.classifier import Classifier, predict
-from shiftprism.detector import Detector
+from shiftprism.detector import Detector, divide
 from shiftprism.export._compare import Differences, compare
 from shiftprism.export._convert import OPSET, join
 from shiftprism.export._graphs import (
@@ -28,8 +28,8 @@ from shiftprism.export._graphs import (
     join_preprocessing,
 )
 from shiftprism.export._precision import INSIDE, PRECISIONS, halve, quantise
-from shiftprism.export._refit import refit, run_network, split_batches
-from shiftprism.export._samples import Shape, cut_photographs
+from shiftprism.export._refit import SEED, refit, run_network, split_batches
+from shiftprism.export._samples import InChannels, Shape, cut_photographs
 from shiftprism.outputs import Outputs
 
 Progress = Callable[[str], None]
@@ -39,7 +39,7 @@ _LARGEST = 2**31 - 2**24
 _FAR = 1e-2
 """Scores that differ by more than this, or by this share of their spread, are of another computation."""
 _CALIBRATED = 256
-"""Held-out images whose activations give the ranges of int8, spread evenly."""
+"""Held-out images whose activations give the ranges of int8, spread evenly over the part that is fitted to."""
 _COMPARED = 1000
 """Of more images than these, as many are compared on, spread evenly."""
 
@@ -86,6 +86,8 @@ def export(
     classifier = _find_classifier(detector)
     shape = _find_shape(classifier, images, size)
     _check(classifier, detector, path)
+    if images is not None and not isinstance(images, Tensor):
+        images = InChannels(images, shape.channels)
     if precision != "float32" and (images is None or not len(images)):
         advice = "another precision is another network, and its ranks are taken anew: pass held-out images (--data)"
         raise wrong("images", f"given for precision {precision}", "None", advice)
@@ -100,7 +102,10 @@ def export(
     if precision != "float32":
         assert images is not None
         report(f"converting it to {precision}")
-        network = halve(network) if precision == "float16" else quantise(network, split_batches(_spread(images)))
+        if precision == "float16":
+            network = halve(network)
+        else:
+            network = quantise(network, split_batches(_choose_calibration(detector, images, labels)))
         report(f"fitting all but the network again to {len(images)} images")
         session = _open(network.SerializeToString())
         detector, _ = refit(detector, classifier, session, images, labels)
@@ -120,6 +125,13 @@ def export(
     changed = int((outputs.predictions != own.predictions).sum())
     nodes = len(model.graph.node)
     return Report(path, len(data), precision, nodes, about.input, compared, differences, detector, changed)
+
+
+def _choose_calibration(detector: Detector, images: Any, labels: ArrayLike | None) -> list[Tensor]:
+    """Images for the ranges of int8, of the part to fit to: those behind the p-values must not shape the network."""
+    given = None if labels is None else torch.as_tensor(labels)
+    rows = divide(len(images), given, detector.false_alarm, detector.confidence, SEED).fit.tolist()
+    return [images[row] for row in _spread(rows)]
 
 
 def _open(model: bytes) -> Any:
@@ -145,6 +157,8 @@ def _find_classifier(detector: Detector) -> Classifier:
 def _find_shape(classifier: Classifier, images: Any, size: tuple[int, int] | None) -> Shape:
     """The images that the network sees, from the model, from the caller, or from the images."""
     rule = classifier.preprocessing
+    if images is not None and len(images) and images[0].dtype != torch.uint8:
+        raise wrong("images", "uint8", str(images[0].dtype), "pass images as they are read from files")
     given = None if images is None or not len(images) else tuple(images[0].shape)
     several = len(classifier.mean) if len(classifier.mean) > 1 or classifier.recipe is not None else None
     channels = rule.channels or several or (given[0] if given else None)
@@ -158,7 +172,7 @@ def _find_shape(classifier: Classifier, images: Any, size: tuple[int, int] | Non
         got, advice = "None for a model that takes any", "a file takes one size: pass size=(height, width), or --size"
         raise wrong("size", "given", got, advice)
     shape = Shape(channels, (int(side[0]), int(side[1])), rule.resize is not None)
-    if given and not shape.resizes and given != (shape.channels, *shape.size):
+    if given and not shape.resizes and isinstance(images, Tensor) and given != (shape.channels, *shape.size):
         got = " × ".join(map(str, given))
         want = " × ".join(map(str, (shape.channels, *shape.size)))
         raise wrong("images", f"of {want} (channels, height, width)", got, "pass images as the file is to take them")
@@ -191,8 +205,8 @@ def _choose_samples(images: Any, shape: Shape) -> tuple[str, list[Tensor]]:
     return f"{len(samples)} of the given images", samples
 
 
-def _spread(images: Any, most: int = _CALIBRATED) -> list[Tensor]:
-    """At most so many of the images, spread evenly."""
+def _spread(images: Any, most: int = _CALIBRATED) -> list[Any]:
+    """At most so many of the images, or of their numbers, spread evenly."""
     count = min(most, len(images))
     return [images[number * len(images) // count] for number in range(count)]
 

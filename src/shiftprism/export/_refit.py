@@ -17,6 +17,8 @@ from shiftprism.outputs import Outputs
 from shiftprism.shifts import make_shifted_copies
 
 _BATCH = 64
+SEED = 0
+"""Of the division of the held-out images."""
 _SEVERITIES = (1, 3, 5)
 """Of shifted copies; image n has the (n mod 3)-th."""
 
@@ -63,6 +65,7 @@ def refit(
         confidence=detector.confidence,
         by_class=detector.by_class,
         concept=detector.concept,
+        seed=SEED,
     )
     return fitted, outputs
 

@@ -1,6 +1,7 @@
 """Real images where none are given: parts of two photographs that come with scikit-learn."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, overload
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +10,7 @@ from torch import Tensor
 _WINDOWS = (1.0, 0.7, 0.5, 0.35)
 """The parts that are cut, as shares of the shortest side: a whole scene, then details of it."""
 _PLACES = 4
+_LUMA = (0.299, 0.587, 0.114)
 
 
 class Shape(NamedTuple):
@@ -18,6 +20,34 @@ class Shape(NamedTuple):
     size: tuple[int, int]
     resizes: bool
     """Whether a rule of the model brings images of other sizes to this one."""
+
+
+class InChannels(Sequence[Tensor]):
+    """Images of files in the channels of the network, as `runtime` prepares them: grey repeated, RGB as its light.
+
+    >>> InChannels([torch.full((1, 2, 2), 7, dtype=torch.uint8)], 3)[0].shape
+    torch.Size([3, 2, 2])
+    """
+
+    def __init__(self, images: Sequence[Tensor], channels: int) -> None:
+        self.images, self.channels = images, channels
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @overload
+    def __getitem__(self, place: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Tensor]: ...
+    def __getitem__(self, place: int | slice) -> Tensor | list[Tensor]:
+        if isinstance(place, slice):
+            return [self[number] for number in range(*place.indices(len(self)))]
+        image = self.images[place]
+        if len(image) == 1 and self.channels == 3:
+            return image.expand(3, -1, -1)
+        if len(image) == 3 and self.channels == 1:
+            return torch.tensordot(torch.tensor(_LUMA), image.float(), 1).round().to(torch.uint8)[None]
+        return image
 
 
 def cut_photographs(shape: Shape) -> list[Tensor]:

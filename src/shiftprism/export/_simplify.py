@@ -1,6 +1,7 @@
 """Fewer and cheaper nodes for the same numbers: what the exporter writes out at length, and what stops onnxruntime.
 
-Every rewrite returns the same bits. Sizes other than the number of images are known, and nothing here touches that one.
+Every rewrite returns the same numbers, up to the order of sums. Sizes other than the number of images are known, and
+nothing here touches that one.
 """
 
 from collections.abc import Iterator
@@ -8,6 +9,8 @@ from typing import Any, NamedTuple
 
 _END = 2**63 - 1
 """The exporter's word for "to the end" of an axis."""
+_CHEAP = 16
+"""Products for each value of a map, below which a convolution is repeated at some places rather than its map read."""
 
 
 class _Part(NamedTuple):
@@ -61,7 +64,9 @@ def simplify(model: Any) -> Any:
     _fix_counts_of_sorts(graph)
     _merge_slices(graph)
     _pool_strided_slices(graph)
+    _repeat_convolutions(graph)
     _leave_out_single_axes(graph)
+    _reduce_last_axes_first(graph)
     return model
 
 
@@ -118,13 +123,39 @@ def _pool_strided_slices(graph: _Graph) -> None:
 
     for node in graph.nodes("Slice"):
         parts = _read_slice(graph, node)
-        shape = graph.shapes.get(node.input[0], [])
-        if parts is None or len(shape) != 4 or shape[1] < 8 or not parts.keys() <= {2, 3}:
+        source = graph.sources.get(node.input[0])
+        if source is None or source.op_type not in ("Conv", "BatchNormalization"):
+            continue
+        if parts is None or len(graph.shapes.get(node.input[0], [])) != 4 or not parts.keys() <= {2, 3}:
             continue
         if all(part.strided and part.step > 0 for part in parts.values()):
             strides = [parts[axis].step if axis in parts else 1 for axis in (2, 3)]
             pool = helper.make_node("MaxPool", node.input[:1], node.output, kernel_shape=[1, 1], strides=strides)
             node.CopyFrom(pool)
+
+
+def _repeat_convolutions(graph: _Graph) -> None:
+    """Some places of a convolution's map, computed by the same convolution with longer strides.
+
+    Output i s of stride t is output i of stride s t. Where something else reads a map, onnxruntime cannot join the
+    convolution with its activation, and brings the whole map back for a Clip. A few places cost less.
+    """
+    from onnx import helper
+
+    for node in graph.nodes("MaxPool"):
+        pool = {each.name: list(each.ints) for each in node.attribute}
+        source = graph.sources.get(node.input[0])
+        if pool["kernel_shape"] != [1, 1] or source is None or source.op_type != "Conv":
+            continue
+        weight = graph.constants.get(source.input[1])
+        named = {each.name: helper.get_attribute_value(each) for each in source.attribute}
+        if weight is None or named.get("auto_pad", b"NOTSET") != b"NOTSET":
+            continue
+        steps = pool["strides"]
+        if weight[0].size <= _CHEAP * steps[0] * steps[1]:
+            strides = [a * b for a, b in zip(named.pop("strides", [1, 1]), steps, strict=True)]
+            named.pop("auto_pad", None)
+            node.CopyFrom(helper.make_node("Conv", source.input, node.output, strides=strides, **named))
 
 
 def _leave_out_single_axes(graph: _Graph) -> None:
@@ -148,3 +179,27 @@ def _leave_out_single_axes(graph: _Graph) -> None:
             left = [axis - sum(other < axis for other in others) for axis in single]
             node.output[0] = f"{output}_wide"
             graph.insert_after(node, helper.make_node("Squeeze", [node.output[0], graph.add_constant(left)], [output]))
+
+
+def _reduce_last_axes_first(graph: _Graph) -> None:
+    """A mean over the last axes and over others before a kept one, in two: onnxruntime is quick over neighbours."""
+    from onnx import helper
+
+    for node in list(graph.nodes("ReduceMean")):
+        axes = graph.constants.get(node.input[1]) if len(node.input) > 1 else None
+        shape = graph.shapes.get(node.input[0])
+        if axes is None or not shape:
+            continue
+        others = sorted(int(axis) % len(shape) for axis in axes)
+        last: list[int] = []
+        while others and others[-1] == len(shape) - 1 - len(last):
+            last.append(others.pop())
+        if not last or not others:
+            continue
+        first = helper.make_node(
+            "ReduceMean", [node.input[0], graph.add_constant(last[::-1])], [f"{node.output[0]}_last"]
+        )
+        first.attribute.extend(node.attribute)
+        place = next(number for number, each in enumerate(graph.graph.node) if each is node)
+        node.input[0], node.input[1] = first.output[0], graph.add_constant(others)
+        graph.graph.node.insert(place, first)

@@ -15,6 +15,7 @@ from shiftprism.heads._head import (
     norm,
     settings_of,
 )
+from shiftprism.heads._normalised import LogitNorm, T2FNorm
 from shiftprism.heads._odin import Cosine, Euclidean, HyperFree, Inner
 from shiftprism.heads._sngp import SNGP
 from shiftprism.heads._table import HEADS, Entry, describe_heads
@@ -35,6 +36,8 @@ __all__ = [
     "HyperFree",
     "Inner",
     "Linear",
+    "LogitNorm",
+    "T2FNorm",
     "Weighted",
     "check_linear",
     "class_weights",

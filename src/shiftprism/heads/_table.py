@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from shiftprism.heads._duq import DUQ
 from shiftprism.heads._geometric import GSD, Geometric, Linear
 from shiftprism.heads._head import Head
+from shiftprism.heads._normalised import LogitNorm, T2FNorm
 from shiftprism.heads._odin import Cosine, Euclidean, HyperFree, Inner
 from shiftprism.heads._sngp import SNGP
 
@@ -38,6 +39,8 @@ HEADS: dict[str, Entry] = {
         Entry("cosine", Cosine, "cos φ_k / g(f)", "Hsu et al. 2020, Generalized ODIN h^C"),
         Entry("euclidean", Euclidean, "−mean_d (f_d − w_kd)² / g(f)", "Hsu et al. 2020, Generalized ODIN h^E"),
         Entry("hyper-free", HyperFree, "exp(BatchNorm(a·f)) · cos φ_k", "Techapanurak et al. 2020, scaled cosine"),
+        Entry("logit-norm", LogitNorm, "w_k·f, trained with logits / (τ|logits|)", "Wei et al. 2022, LogitNorm"),
+        Entry("t2f-norm", T2FNorm, "w_k·f/τ, trained with w_k·f/(τ|f|)", "Regmi et al. 2024, T2FNorm"),
         Entry("sngp", SNGP, "v_k·φ(f) / √(1 + factor·variance)", "Liu et al. 2020, SNGP"),
         Entry("duq", DUQ, "ln K_k = −mean_d (W_k f − μ_k)_d² / (2σ²)", "van Amersfoort et al. 2020, DUQ"),
     )

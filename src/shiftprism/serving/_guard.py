@@ -36,7 +36,7 @@ _HEADERS = {
 }
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _MOST_ACTIVE = 8192
-"""Requests at a time, most of which can only be waiting for slow clients: each holds a connection and a little memory."""
+"""Requests at a time, most of which can only wait for slow clients: each holds a connection and a little memory."""
 _LOG = logging.getLogger("shiftprism.serving")
 
 

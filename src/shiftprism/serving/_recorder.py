@@ -45,7 +45,9 @@ class Recorder:
             error: Problem | None = None
             try:
                 await asyncio.to_thread(self._store.append, rows)
-            except Exception as failure:  # whatever it is: it ends these requests, and not the task that all others need
+            except (
+                Exception
+            ) as failure:  # whatever it is: it ends these requests, and not the task that all others need
                 self.failures += 1
                 if not isinstance(failure, StoreError):
                     _LOG.exception("store", extra={"fields": {"event": "store"}})

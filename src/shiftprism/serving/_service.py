@@ -1,6 +1,7 @@
 """A service without HTTP: images in, acknowledged predictions out; labels, statuses, life and death."""
 
 import asyncio
+import logging
 import os
 import time
 import uuid
@@ -23,6 +24,7 @@ from shiftprism.store import NO_CLASS, Store, StoreError, Stream, make_observati
 from shiftprism.verdicts import Verdicts
 
 _MOST_LABELS = 10_000
+_LOG = logging.getLogger("shiftprism.serving")
 
 
 class Service:
@@ -145,6 +147,10 @@ class Service:
                 before, model = model, self.models.find(model.name)
                 if model is before or model.shape != before.shape:
                     raise overloaded("The model has just been replaced") from None
+            except ValueError as error:  # what a detector refuses: images too long and narrow for its resize, say
+                fields = {"event": "refused", "model": model.name, "problem": str(error)}
+                _LOG.info("refused", extra={"fields": fields})
+                raise Problem(422, "The model cannot take an image of these proportions.") from None
         order = [place for group in groups for place in group]
         inverse = sorted(range(len(order)), key=order.__getitem__)
         return model, Verdicts.concat(parts)[inverse]

@@ -17,7 +17,7 @@ _LOG = logging.getLogger("shiftprism.serving")
 _FOLD_EVERY = 0.2
 _REFRESH_EVERY = 1.0
 _PRUNE_EVERY = 600.0
-_LN_2 = float(np.log10(2))
+_LOG10_2 = float(np.log10(2))
 
 
 class Streams:
@@ -63,10 +63,14 @@ class Streams:
         status = monitor.status()
         labelled, right = self._store.accuracy(stream)
         windows = [each._asdict() for each in monitor.history()]
+        evidence: tuple[float, ...] = (0.0, 0.0)
         for window, heights in zip(windows, monitor.windows.evidence_history().T.tolist(), strict=True):
-            # log10, because e-values have hundreds of digits; nothing was tested yet: no evidence, so 1
-            e_covariate, e_concept = (0.0 if height == -np.inf else height * _LN_2 for height in heights)
-            window |= {"log10_e_covariate": e_covariate, "log10_e_concept": e_concept}
+            # log10, because e-values have hundreds of digits; what was not tested yet keeps the evidence before it
+            evidence = tuple(
+                before if height == -np.inf else height * _LOG10_2
+                for before, height in zip(evidence, heights, strict=True)
+            )
+            window |= {"log10_e_covariate": evidence[0], "log10_e_concept": evidence[1]}
         return {
             "model": stream.model,
             "detector": stream.detector,

@@ -84,7 +84,7 @@ class PostgreSQL(Database):
             yield _QuestionMarks(connection.cursor())
 
     def settle(self) -> int:
-        """Numbers are given under a shared lock. Once all who hold it now have ended, no number given so far is missing.
+        """Numbers are given under a shared lock. When all who hold it now have ended, no number given is missing.
 
         No append waits for this: a replica that hangs in the middle of one delays the monitor, and nobody's answers.
         """

@@ -149,7 +149,7 @@ class Store:
             return places
 
     def label(self, truths: Mapping[str, int]) -> None:
-        """Store the truth of observations by their ids; a later truth replaces an earlier one. Unknown ids are no error."""
+        """Store the truth of observations by their ids; a later one replaces an earlier. Unknown ids are left out."""
         now = clock.time()
         with self._database.write() as cursor:
             # in one order everywhere: two requests must not lock crosswise
