@@ -115,7 +115,7 @@ def score_cell(folder: Path) -> dict[str, NDArray[np.float64]]:
         name = {"cifar100-0": "cifar100", "svhn-0": "svhn", "tiny-imagenet-0": "tin"}.get(file.stem, file.stem)
         outputs, labels = Outputs.load(file)
         assert labels is not None
-        sets[name] = Set(outputs.float(), labels)
+        sets[name] = Set(Outputs(*(each.float() for each in outputs)), labels)
     clean = sets.pop("clean-0")
     kept = torch.cat([torch.arange(200), torch.arange(300, len(clean.labels))])
     sets |= {"fit": clean.rows(torch.arange(200, 300)), "clean": clean.rows(kept)}
