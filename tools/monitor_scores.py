@@ -26,9 +26,11 @@ from shiftprism.datasets import load
 from shiftprism.heads import Linear
 from shiftprism.outputs import Outputs
 from shiftprism.scores import Style, g, gen, h
-from spectrum_trial import COPIES, EXTRAS, MEAN, OTHERS, STD, Data, Set, copies, join, shifted_outputs
+from spectrum_trial import EXTRAS, MEAN, OTHERS, STD, Data, Set, copies, join, shifted_outputs
 
 CLEAN = slice(2000, 10_000)
+COPIES = 125
+"""Copies of images under each extra and severity."""
 CHANGED = 1000
 """Images of each corrupted condition: the first of CLEAN."""
 

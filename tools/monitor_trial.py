@@ -133,7 +133,7 @@ def synthetic_streams(n: int, length: int, count: int, run: int = 1) -> Iterator
 
 def real_streams(scores: Scores, n: int, count: int, run: int) -> Iterator[Stream]:
     """CIFAR-10 test images without replacement, in any order or with their true classes in runs."""
-    classes = scores.of("clean", "class")
+    classes = scores.of("clean", "class").astype(np.int64)
     for seed in range(count):
         rng = np.random.default_rng([n, seed])
         rows = rng.permutation(8000)
@@ -248,7 +248,7 @@ def in_runs(classes: Integers, run: int, rng: np.random.Generator) -> Integers:
 def show_sticky(words: argparse.Namespace, page: Page) -> None:
     """Streams with an alarm, in %, without any shift of the images: classes in runs, sorted, in another mix."""
     scores = Scores(words.scores / f"{words.networks[0]}.npz")
-    classes = scores.of("clean", "class")
+    classes = scores.of("clean", "class").astype(np.int64)
     options: dict[str, dict[str, Any]] = {
         "default": {},
         "within_class": {"within_class": True},
