@@ -144,16 +144,15 @@ class Net(nn.Module):
         return logits
 
 
-def test_the_readmes_python_runs() -> None:
+def test_the_python_of_readme_and_start_page_runs() -> None:
     torch.manual_seed(0)
     images, labels = (torch.rand(60, 3, 8, 8) * 255).to(torch.uint8), torch.arange(60) % 10
     model = Net()
     before = model.fc
     names: dict[str, object] = {"model": model, "images": images, "mean": [0.5] * 3, "std": [0.2] * 3, "labels": labels}
     names["new_images"] = images
-    five, first, second = re.findall(
-        r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
-    )
+    pages = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/index.md")]
+    five, first, second = re.findall(r"```python\n(.*?)```", "\n".join(pages), re.DOTALL)
     exec(five, names)
     exec(first, names)
     for name in ("g", "h", "u"):

@@ -168,21 +168,14 @@ def make_menu(pages: Path, reference: list[dict[str, str]]) -> list[dict[str, ob
     others = sorted(path.name for path in pages.glob("*.md") if path.stem not in named and path.stem.islower())
     project = [name for name in ("changelog.md", "contributing.md", "security.md") if name in others]
     tables = sorted(f"results/tables/{path.name}" for path in (pages / "results" / "tables").glob("*.md"))
+    results = sorted(f"results/{path.name}" for path in (pages / "results").glob("*.md") if path.stem != "index")
     sections: list[dict[str, object]] = [{title: items(names)} for title, names in SECTIONS.items()]
     return [
         {"Start": "index.md"},
         {"Guides": ["guides/index.md", *items(tuple(f"guides/{name}" for name in GUIDES)), "examples/index.md"]},
         *sections,
         {"API": reference},
-        {
-            "Results": [
-                "results/index.md",
-                "results/short.md",
-                "results/peers.md",
-                "results/calibration.md",
-                {"All tables": tables},
-            ]
-        },
+        {"Results": ["results/index.md", *results, {"All tables": tables}]},
         {"About": [*items(LAST), *project, *(name for name in others if name not in project)]},
     ]
 

@@ -30,7 +30,7 @@ BENCHMARK = (
 )
 FEATURES = {
     "": "{python} -m shiftprism doctor && {python} -m shiftprism score cifar10 photo.png; test $? -le 3 && "
-    "{python} -m shiftprism demo --seeds 1 --to demo && ls demo/*/*.html demo/*.html",
+    "{python} -m shiftprism demo --seeds 1 --to demo && ls demo/*/*.html",
     "onnx": f"{MODEL} && {EXPORT} && cp detector.onnx {{shared}}",
     "serve": SERVE,
     "parquet": "{python} -m shiftprism score cifar10 photo.png --to v.parquet; test -s v.parquet",
