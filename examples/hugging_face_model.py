@@ -7,7 +7,13 @@ the calls, not the quality. The images are scikit-learn's digits; use a few hund
 import sys
 
 import torch
-from transformers import AutoImageProcessor, AutoModelForImageClassification, PreTrainedModel, ViTConfig, ViTForImageClassification
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForImageClassification,
+    PreTrainedModel,
+    ViTConfig,
+    ViTForImageClassification,
+)
 
 import shiftprism
 from shiftprism.classifier import Preprocessing

@@ -3,6 +3,8 @@
 Whoever stores the embeddings of a model, and classifies them linearly, can detect shift from these arrays alone.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
@@ -10,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
-from shiftprism import Detector, scores
+from shiftprism import Detector, Outputs, scores
 from shiftprism.heads import Linear
 
 
@@ -44,7 +46,9 @@ def main() -> None:
     print("8 and 9:     ", detector(unseen).counts())
 
     fitted = scores.KNN.fit(held_out)
-    for name, score in {"msp": scores.msp, "energy": scores.energy, "u": scores.u, "knn": fitted}.items():
+    named: dict[str, Callable[[Outputs], torch.Tensor]]
+    named = {"msp": scores.msp, "energy": scores.energy, "u": scores.u, "knn": fitted}
+    for name, score in named.items():
         both = torch.cat([score(new), score(unseen)])
         auroc = roc_auc_score([1] * new.N + [0] * unseen.N, both)
         print(f"AUROC of {name:6} {auroc:.3f}")
