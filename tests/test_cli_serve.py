@@ -1,8 +1,10 @@
 """`shiftprism serve` and `shiftprism store` in processes of their own, on a real exported detector."""
 
 import json
+import logging
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,18 @@ from shiftprism.runtime import load
 def pictures(exported_digits: Exported) -> list[bytes]:
     """Every fifth of the images, clean and noisy."""
     return [to_png(image) for image in exported_digits.images[::5]]
+
+
+@pytest.fixture(autouse=True)
+def _logs() -> Iterator[None]:
+    """`serve` sends logs to standard error; tests that follow in this process should not."""
+    root = logging.getLogger()
+    loggers = [logging.getLogger(name) for name in ("shiftprism", "python_multipart", "uvicorn.error")]
+    handlers, levels = root.handlers[:], [each.level for each in (root, *loggers)]
+    yield
+    root.handlers[:] = handlers
+    for each, level in zip((root, *loggers), levels, strict=True):
+        each.setLevel(level)
 
 
 def run(*words: str) -> int:
