@@ -7,7 +7,7 @@ the calls, not the quality. The images are scikit-learn's digits; use a few hund
 import sys
 
 import torch
-from transformers import AutoImageProcessor, AutoModelForImageClassification, ViTConfig, ViTForImageClassification
+from transformers import AutoImageProcessor, AutoModelForImageClassification, PreTrainedModel, ViTConfig, ViTForImageClassification
 
 import shiftprism
 from shiftprism.classifier import Preprocessing
@@ -18,7 +18,7 @@ HALF = (0.5, 0.5, 0.5)
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 
 
-def load_model(name: str) -> tuple[torch.nn.Module, int, tuple[float, ...], tuple[float, ...]]:
+def load_model(name: str) -> tuple[PreTrainedModel, int, tuple[float, ...], tuple[float, ...]]:
     """The model, the side of its images, and the mean and deviation that it was trained with."""
     if not name:
         torch.manual_seed(0)
@@ -45,4 +45,4 @@ def main(name: str = "", count: int = 200) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(sys.argv[1] if sys.argv[1:] else "")

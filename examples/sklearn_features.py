@@ -20,7 +20,7 @@ def make_head(classifier: LogisticRegression) -> Linear:
     head = Linear(features, classes, bias=True)
     with torch.no_grad():
         head.weight.copy_(torch.from_numpy(classifier.coef_))
-        head.bias.copy_(torch.from_numpy(classifier.intercept_))
+        head.get_parameter("bias").copy_(torch.from_numpy(classifier.intercept_))
     return head.eval()
 
 

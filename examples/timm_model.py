@@ -44,5 +44,5 @@ def main(name: str = "resnet18", pretrained: bool = False, count: int = 150, sid
 
 
 if __name__ == "__main__":
-    words = [word for word in sys.argv[1:] if word != "--pretrained"]
-    main(*words[:1], pretrained="--pretrained" in sys.argv)
+    words = [word for word in sys.argv[1:] if word != "--pretrained"] or ["resnet18"]
+    main(words[0], "--pretrained" in sys.argv)

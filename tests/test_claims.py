@@ -111,6 +111,9 @@ def test_time_is_compared_as_a_share() -> None:
     assert (single.judgement, single.note) == ("not measured", "no rows of training times of two seeds")
     mixed = [one for one in rows if one.seed == 0 or one.model == "vanilla"]  # each needs two
     assert by_name(Results.without_resamples(mixed))["training-time"].judgement == "not measured"
+    for model in seconds:  # the other was not trained
+        alone = by_name(Results.without_resamples([one for one in rows if one.model == model]))["training-time"]
+        assert (alone.judgement, alone.note) == ("not measured", "no rows of training times of vanilla and alpha-beta")
 
 
 def test_one_changed_prediction_is_one_too_many() -> None:

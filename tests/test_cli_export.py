@@ -26,7 +26,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
         (["digits", "--to", "a.onnx"], "Expected --size to be given but got None"),
         (
             ["digits", "--to", "a.onnx", "--precision", "int4"],
-            "Expected --precision to be one of float32",
+            "Expected --precision to be one of float16, float32, int8",
         ),
         (
             ["digits", "--to", "a.onnx", "--precision", "int8"],

@@ -28,11 +28,11 @@ def write_images(made: Exported, folder: Path) -> list[Path]:
 
 def test_fifteen_lines_of_onnxruntime_say_what_the_detector_says(exported_digits: Exported, tmp_path: Path) -> None:
     paths = write_images(exported_digits, tmp_path)
-    script = EXAMPLES / "score.py"
+    script = EXAMPLES / "onnx_score.py"
     code = f"""
 import sys
 sys.modules.update(dict.fromkeys(("torch", "shiftprism", "onnx")))  # an import of them fails from here on
-exec(compile(open({str(script)!r}).read(), "score.py", "exec"))
+exec(compile(open({str(script)!r}).read(), "onnx_score.py", "exec"))
 """
     words = [sys.executable, "-c", code, str(exported_digits.path), *map(str, paths)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

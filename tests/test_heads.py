@@ -321,6 +321,6 @@ def test_t2f_norm_trains_on_unit_features_and_predicts_with_lengths() -> None:
 
 
 @pytest.mark.parametrize("kind", [LogitNorm, T2FNorm])
-def test_a_temperature_of_zero_is_refused(kind: type[Head]) -> None:
+def test_a_temperature_of_zero_is_refused(kind: type[LogitNorm] | type[T2FNorm]) -> None:
     with pytest.raises(ValueError, match="Expected `temperature` to be positive and finite but got 0"):
-        kind(3, 2, temperature=0)  # type: ignore[call-arg]
+        kind(3, 2, temperature=0)

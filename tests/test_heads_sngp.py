@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, DotProduct
 from torch import Tensor
@@ -87,6 +88,13 @@ def test_single_precision_keeps_the_small_directions(cast: bool) -> None:
     torch.testing.assert_close(found.double(), expected, rtol=1e-2, atol=1e-6)
 
 
+def test_phases_are_drawn_from_one_turn() -> None:
+    """Rahimi and Recht's b ~ U[0, 2π]; with it the mean of cos(w·x + b) is 0 and that of its square 1/2, for any x."""
+    torch.manual_seed(0)
+    phases = SNGP(4, 3, random_features=4000).phases.double().numpy()
+    assert stats.kstest(phases / (2 * np.pi), "uniform").pvalue > 0.01
+
+
 def test_directions_are_orthogonal_and_as_long_as_normal_ones() -> None:
     torch.manual_seed(0)
     head = SNGP(40, 3, random_features=1000)
@@ -96,6 +104,8 @@ def test_directions_are_orthogonal_and_as_long_as_normal_ones() -> None:
     lengths = head.directions.norm(dim=1) / 0.05
     assert lengths.square().mean().item() == pytest.approx(40, rel=0.05)
     assert lengths.std().item() == pytest.approx(0.5**0.5, rel=0.1)  # of a chi distribution with many degrees
+    # Householder's Q has a negative first entry in every block; a direction and its opposite must be equally likely
+    assert set(head.directions[::40, 0].sign().tolist()) == {-1.0, 1.0}
 
 
 def test_random_features_give_the_gaussian_kernel() -> None:

@@ -12,6 +12,7 @@ from scipy.stats import norm
 from shiftprism.metrics import (
     ReliabilitySums,
     adaptive_ece,
+    brier_decomposition,
     classwise_ece,
     debiased_ece,
     ece,
@@ -53,6 +54,16 @@ def draw_problem(samples: int, gap: float = 0.0, seed: int = 0, classes: int = 4
 )
 def test_ece_by_hand(confidences: list[float], correct: list[int], expected: float) -> None:
     assert ece(*two(confidences, correct), bins=10) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("measure", [ece, adaptive_ece, classwise_ece, debiased_ece, brier_decomposition, reliability])
+def test_there_are_fifteen_bins_unless_asked_for_others(measure: Callable[..., Any]) -> None:
+    """As published tables have it since Guo et al. 2017."""
+    problem = draw_problem(400, gap=0.1)
+    found = [measure(*problem, **bins) for bins in ({}, {"bins": 15}, {"bins": 30})]
+    usual, same, more = (np.hstack(one if isinstance(one, tuple) else [one]) for one in found)
+    np.testing.assert_array_equal(usual, same)
+    assert not np.array_equal(usual, more)
 
 
 def test_a_confidence_on_an_edge_is_in_the_lower_bin() -> None:

@@ -116,6 +116,7 @@ def test_damaged_resamples_are_an_error(results: Results, tmp_path: Path) -> Non
         json.dumps(asdict(sample())).replace('"error": ', '"error": 1e999, "x": '),
         json.dumps({**asdict(sample()), "error": float("inf")}),
         json.dumps({**asdict(sample()), "n": 10**400}),
+        json.dumps({**asdict(sample()), "n": 2**63}),  # the first that an int64 does not hold
         json.dumps({**asdict(sample()), "n": 1.5}),
         json.dumps({**asdict(sample()), "seed": True}),
         json.dumps({**asdict(sample()), "colour": 1}),

@@ -72,8 +72,11 @@ def fit(run: Path, root: Path | None) -> tuple[Detector, float]:
     """A detector of the rounded network, and the mean AUROC of its concept score on surrogates."""
     classifier = round_to_half(Classifier.load(run))
     classifier.preprocessing = Preprocessing(size=(SIDE, SIDE), resize=SIDE, channels=3)
-    settings = read_run_settings(run) if (run / "config.toml").exists() else {"data": "cifar10", "held_out": HELD_OUT}
-    held = split_held_out(settings["data"], settings["held_out"], root)[1]
+    data, share = "cifar10", HELD_OUT
+    if (run / "config.toml").exists():
+        settings = read_run_settings(run)
+        data, share = settings["data"], settings["held_out"]
+    held = split_held_out(data, share, root)[1]
     outputs = predict(classifier, held)[0]
     accuracy = float((outputs.predictions == held.labels).float().mean())
     detector = Detector.fit(classifier, held.images, held.labels, candidates=CANDIDATES)

@@ -113,7 +113,8 @@ def surrogates(
 ) -> Iterator[Surrogate]:
     """All surrogates, for the concept score of this name; a style comes with the copies that it was not fitted to."""
     fit, ranks, conformal = parts
-    concept = fit_scores([name], *((held.rows(p), labels[p]) for p in (fit, ranks)), head, strict=True)[0][name]
+    first, second = ((held.rows(p), labels[p]) for p in (fit, ranks))
+    concept = fit_scores([name], first, second, head, strict=True)[0][name]
     for style, left in styles:
         inside, outside = ((style(held.rows(p)), concept(held.rows(p))) for p in (ranks, conformal))
         for copies in left:
@@ -127,8 +128,8 @@ def surrogates(
         place = torch.full((held.K,), -1)
         place[keeps] = torch.arange(len(keeps))
         narrow = narrow_outputs(held, keeps)
-        known = [(narrow.rows(p[~hidden[p]]), place[labels[p[~hidden[p]]]]) for p in (fit, ranks)]
-        own = fit_scores([name], *known, narrow_head(head, keeps), strict=True)[0][name]
+        first, second = ((narrow.rows(p[~hidden[p]]), place[labels[p[~hidden[p]]]]) for p in (fit, ranks))
+        own = fit_scores([name], first, second, narrow_head(head, keeps), strict=True)[0][name]
         shown = ranks[~hidden[ranks]], conformal[~hidden[conformal]]
         unseen = torch.cat([ranks, conformal])
         unseen = unseen[hidden[unseen]]

@@ -26,9 +26,11 @@ from shiftprism.datasets import load
 from shiftprism.heads import Linear
 from shiftprism.outputs import Outputs
 from shiftprism.scores import Style, g, gen, h
-from spectrum_trial import COPIES, EXTRAS, MEAN, OTHERS, STD, Data, Set, copies, join, shifted_outputs
+from spectrum_trial import EXTRAS, MEAN, OTHERS, STD, Data, Set, copies, join, shifted_outputs
 
 CLEAN = slice(2000, 10_000)
+COPIES = 125
+"""Copies of images under each extra and severity."""
 CHANGED = 1000
 """Images of each corrupted condition: the first of CLEAN."""
 
@@ -115,7 +117,7 @@ def score_cell(folder: Path) -> dict[str, NDArray[np.float64]]:
         name = {"cifar100-0": "cifar100", "svhn-0": "svhn", "tiny-imagenet-0": "tin"}.get(file.stem, file.stem)
         outputs, labels = Outputs.load(file)
         assert labels is not None
-        sets[name] = Set(outputs.float(), labels)
+        sets[name] = Set(Outputs(*(each.float() for each in outputs)), labels)
     clean = sets.pop("clean-0")
     kept = torch.cat([torch.arange(200), torch.arange(300, len(clean.labels))])
     sets |= {"fit": clean.rows(torch.arange(200, 300)), "clean": clean.rows(kept)}

@@ -133,7 +133,7 @@ def synthetic_streams(n: int, length: int, count: int, run: int = 1) -> Iterator
 
 def real_streams(scores: Scores, n: int, count: int, run: int) -> Iterator[Stream]:
     """CIFAR-10 test images without replacement, in any order or with their true classes in runs."""
-    classes = scores.of("clean", "class")
+    classes = scores.of("clean", "class").astype(np.int64)
     for seed in range(count):
         rng = np.random.default_rng([n, seed])
         rows = rng.permutation(8000)
@@ -184,18 +184,17 @@ def interval(hits: int, count: int) -> str:
 
 def show_promise(words: argparse.Namespace, page: Page) -> None:
     """Streams with an alarm, in %, of those without any shift."""
-    scores = Scores(words.scores / f"{words.networks[0]}.npz")
-    detectors = river_detectors()
+    detectors = river_detectors(words.streams)
     columns = ["ours, 1 %", "ours, 5 %", "ours within classes, 1 %", "windows of 100, 1 %", *detectors]
     page.add(f"| reference | streams | {' | '.join(columns)} |", f"|---|---|{'---|' * len(columns)}")
     few = max(1, words.streams // 20)
+    path = words.scores / f"{words.networks[0]}.npz"
     for n in (200, 500, 2000, 10_000):
         sources = {"synthetic": synthetic_streams(n, 10_000, words.streams)}
-        if n <= 2000:
-            sources["real"] = real_streams(scores, n, 3 * few, 1)
-            sources["real, classes in runs of 50"] = real_streams(scores, n, few, 50)
-        else:
-            sources["synthetic, classes in runs of 50"] = synthetic_streams(n, 10_000, few, 50)
+        sources["synthetic, classes in runs of 50"] = synthetic_streams(n, 10_000, few, 50)
+        if n <= 2000 and path.exists():
+            sources["real"] = real_streams(Scores(path), n, 3 * few, 1)
+            sources["real, classes in runs of 50"] = real_streams(Scores(path), n, few, 50)
         for kind, streams in sources.items():
             alarms: dict[str, list[float]] = {name: [] for name in columns}
             for number, stream in enumerate(streams):
@@ -223,7 +222,7 @@ def describe_alarms(alarms: Sequence[float], counted: bool) -> str:
     return f"{100 * hits / len(alarms):.0f}, {np.mean(alarms):.1f} alarms each ({len(alarms):,} streams)"
 
 
-def river_detectors() -> dict[str, tuple[Callable[[], Any], int]]:
+def river_detectors(streams: int) -> dict[str, tuple[Callable[[], Any], int]]:
     """river's detectors with its defaults, and on how many streams of one row each is run, a tenth in other rows.
 
     KSWIN takes ten seconds a stream.
@@ -233,9 +232,9 @@ def river_detectors() -> dict[str, tuple[Callable[[], Any], int]]:
     except ImportError:
         return {}
     return {
-        "ADWIN": (drift.ADWIN, 300),
-        "PageHinkley": (drift.PageHinkley, 300),
-        "KSWIN": (lambda: drift.KSWIN(seed=0), 2),
+        "ADWIN": (drift.ADWIN, streams // 3),
+        "PageHinkley": (drift.PageHinkley, streams // 3),
+        "KSWIN": (lambda: drift.KSWIN(seed=0), streams // 500),
     }
 
 
@@ -249,7 +248,7 @@ def in_runs(classes: Integers, run: int, rng: np.random.Generator) -> Integers:
 def show_sticky(words: argparse.Namespace, page: Page) -> None:
     """Streams with an alarm, in %, without any shift of the images: classes in runs, sorted, in another mix."""
     scores = Scores(words.scores / f"{words.networks[0]}.npz")
-    classes = scores.of("clean", "class")
+    classes = scores.of("clean", "class").astype(np.int64)
     options: dict[str, dict[str, Any]] = {
         "default": {},
         "within_class": {"within_class": True},

@@ -109,9 +109,9 @@ class PixelStatistics(nn.Module):
 
 
 def _cut_blocks(planes: Tensor, step: int = 1) -> Tensor:
-    """8 × 8 blocks of planes (N, T, H, W), of every `step`-th column of blocks: (N, T, rows, columns, 64), a copy."""
+    """8 × 8 blocks of planes (N, T, H, W), of every `step`-th column of blocks: (N, T, rows, columns, 64)."""
     down, across = planes.shape[-2] // 8, planes.shape[-1] // 8
-    blocks = planes[..., : 8 * down, : 8 * across].unflatten(-1, (across, 8)).unflatten(-3, (down, 8))
+    blocks: Tensor = planes[..., : 8 * down, : 8 * across].unflatten(-1, (across, 8)).unflatten(-3, (down, 8))
     return blocks[..., ::step, :].transpose(-2, -3).flatten(-2)
 
 

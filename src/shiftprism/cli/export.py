@@ -53,6 +53,8 @@ def export(
     from shiftprism.export import PRECISIONS
     from shiftprism.export import export as write
 
+    if to.suffix.lower() != ".onnx":
+        raise wrong("--to", "a file that ends in .onnx", str(to), "name such a file")
     check_new("--to", to, force)
     choice("precision", precision, PRECISIONS)
     if precision != "float32" and data is None:

@@ -84,8 +84,8 @@ def export(
     report = progress or (lambda text: None)
     choice("precision", precision, PRECISIONS)
     classifier = _find_classifier(detector)
-    shape = _find_shape(classifier, images, size)
     _check(classifier, detector, path)
+    shape = _find_shape(classifier, images, size)
     if images is not None and not isinstance(images, Tensor):
         images = InChannels(images, shape.channels)
     if precision != "float32" and (images is None or not len(images)):

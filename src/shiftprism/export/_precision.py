@@ -4,6 +4,7 @@ What is changed is the backbone from its first convolution or product on, up to 
 statistics of pixels, the head, scores and ranks are computed in float32.
 """
 
+import logging
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -127,21 +128,25 @@ def quantise(model: Any, batches: Iterable[NDArray[Any]]) -> Any:
             batch = next(waiting, None)
             return None if batch is None else {name: batch}
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "int8.onnx"
-        tool.quantize_static(
-            model,
-            path,
-            Reader(),
-            quant_format=tool.QuantFormat.QDQ,
-            per_channel=True,
-            reduce_range=True,
-            activation_type=tool.QuantType.QUInt8,
-            weight_type=tool.QuantType.QInt8,
-            nodes_to_quantize=products,
-            op_types_to_quantize=list(_PRODUCTS),
-        )
-        return clean(onnx.load(path))
+    logging.disable(logging.WARNING)  # it advises a step that the exporter has done
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "int8.onnx"
+            tool.quantize_static(
+                model,
+                path,
+                Reader(),
+                quant_format=tool.QuantFormat.QDQ,
+                per_channel=True,
+                reduce_range=True,
+                activation_type=tool.QuantType.QUInt8,
+                weight_type=tool.QuantType.QInt8,
+                nodes_to_quantize=products,
+                op_types_to_quantize=list(_PRODUCTS),
+            )
+            return clean(onnx.load(path))
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _drop_unused(model: Any) -> None:

@@ -42,11 +42,12 @@ class InChannels(Sequence[Tensor]):
     def __getitem__(self, place: int | slice) -> Tensor | list[Tensor]:
         if isinstance(place, slice):
             return [self[number] for number in range(*place.indices(len(self)))]
-        image = self.images[place]
+        image: Tensor = self.images[place]
         if len(image) == 1 and self.channels == 3:
             return image.expand(3, -1, -1)
         if len(image) == 3 and self.channels == 1:
-            return torch.tensordot(torch.tensor(_LUMA), image.float(), 1).round().to(torch.uint8)[None]
+            light: Tensor = torch.tensordot(torch.tensor(_LUMA), image.float(), 1)
+            return light.round().to(torch.uint8)[None]
         return image
 
 

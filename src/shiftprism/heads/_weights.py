@@ -29,5 +29,6 @@ def check_linear(head: Any, outputs: Outputs) -> None:
     tolerance = float(1e-3 * expected.abs().max())
     if expected.shape != some.raw.shape or not torch.allclose(some.raw, expected, rtol=1e-3, atol=tolerance):
         got = f"a {type(head).__name__} whose W f + b is not `outputs.raw`"
-        advice = "it takes a linear head (vanilla, alpha, beta, alpha-beta, gsd, inner) and its own Outputs"
+        advice = "it takes a linear head (vanilla, alpha, beta, alpha-beta, gsd, inner, logit-norm, t2f-norm) "
+        advice += "and its own Outputs"
         raise wrong("head", "the one these Outputs came from", got, advice)

@@ -1,4 +1,4 @@
-"""Verdicts of an exported detector with onnxruntime, NumPy and Pillow alone: python score.py MODEL.onnx IMAGE..."""
+"""Verdicts of an exported detector by onnxruntime, NumPy and Pillow alone: python onnx_score.py MODEL.onnx IMAGE..."""
 
 import json
 import sys
