@@ -202,7 +202,8 @@ def test_requests_that_come_together_share_a_batch(tmp_path: Path) -> None:
         detector.go.clear()
         answers = [pool.submit(running.client.predict, made_picture(seed)) for seed in range(20)]
         wait_for(lambda: running.service.waiting == 20, "not all accepted")
-        time.sleep(0.5)  # until they are decoded
+        waiting = running.service.models.find("shapes").batcher._jobs
+        wait_for(lambda: len(waiting) >= 12, "not all decoded")  # the others are in the batch that waits
         detector.go.set()
         found = [answer.result() for answer in answers]
     assert {answer.status for answer in found} == {200}
