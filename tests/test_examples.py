@@ -88,7 +88,10 @@ def test_the_page_judges_images_in_a_browser(exported_digits: Exported, tmp_path
     verdicts = exported_digits.detector(exported_digits.images[list(ROWS)])
     assert [row[1] for row in rows] == [one.name for one in verdicts]
     assert [row[3] for row in rows] == [one.kind for one in verdicts]
+    rank = 1.1 / (len(exported_digits.detector.held.style) + 1)
     for row, one in zip(rows, verdicts, strict=True):
-        assert float(row[6]) == pytest.approx(one.p_combined, rel=1e-2)
+        assert float(row[6]) == pytest.approx(
+            one.p_combined, abs=rank
+        )  # WebAssembly rounds otherwise: one rank at most
     assert troubles == []
     assert [url for url in asked if not url.startswith((own, "data:", "blob:"))] == []
