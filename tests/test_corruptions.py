@@ -39,7 +39,7 @@ def test_the_names_are_cifar_cs_in_their_order() -> None:
     assert sorted(name for names in FAMILIES.values() for name in names) == sorted(EXTRA + OWN_EXTRA)
     assert all(corruption.effect.__name__ == name for name, corruption in CORRUPTIONS.items())
     # Other streams would give other images for the same seeds.
-    assert [corruption.stream for corruption in CORRUPTIONS.values()] == list(range(31))
+    assert [corruption.stream for corruption in CORRUPTIONS.values()] == list(range(33))
     assert sorted(corruptions.__all__) == [
         *("COMMON", "CORRUPTIONS", "Corruption", "EXTRA", "FAMILIES", "OWN_EXTRA", "PARAMETERS", "check_images"),
         *("corrupt", "describe_corruptions", "describe_parameters", "find_corruption", "frost_source", "write_layout"),
@@ -96,7 +96,7 @@ def test_neither_chunks_nor_strides_matter(name: str, monkeypatch: pytest.Monkey
 def test_seeds_matter_where_there_is_chance(name: str) -> None:
     images = clean(4)
     first, second = (corrupt(images, name, 3, torch.arange(4) + start) for start in (0, 10))
-    ours = ("sharpen", "ringing", "median_filter", "posterize", "dithering", "block_truncation")
+    ours = ("sharpen", "ringing", "median_filter", "posterize", "dithering", "block_truncation", "rescaling")
     assert torch.equal(first, second) == (name in CERTAIN or name in ours)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from scipy import fft, ndimage
 from torch import Tensor
 
@@ -133,6 +134,35 @@ def test_every_second_line_moves_sideways() -> None:
         assert right != left
         signs.add(right)
     assert signs == {True, False}
+
+
+def test_rescaling_is_pillows_bicubic_resize_there_and_back() -> None:
+    before, after = change("rescaling", 5, clean(2, 3, 32, 40))
+    for plane, result in zip(before.reshape(-1, 32, 40), after.reshape(-1, 32, 40), strict=True):
+        small = Image.fromarray(plane.astype(np.float32)).resize((20, 16), Image.Resampling.BICUBIC)
+        large = np.asarray(small.resize((40, 32), Image.Resampling.BICUBIC))
+        assert np.abs(result - np.clip(large, 0, 255)).max() <= 0.51
+
+
+def test_lost_lines_show_the_last_line_before_them() -> None:
+    images = clean(40)
+    lost = corrupt(images, "lost_lines", 3)
+    shares: dict[bool, list[float]] = {True: [], False: []}
+    for image, result in zip(images, lost, strict=True):
+        by_rows = torch.equal(result[:, 0], image[:, 0])  # the first line is never lost; columns would cut it
+        lines, shown = (each if by_rows else each.transpose(1, 2) for each in (image, result))
+        same = (lines == shown).all((0, 2))
+        for place in (~same).nonzero()[:, 0].tolist():
+            assert torch.equal(shown[:, place], shown[:, place - 1])
+        shares[by_rows].append(float((~same).double().mean()))
+    assert min(shares[True] + shares[False]) >= 1 / 32
+    assert np.mean(shares[True] + shares[False]) == pytest.approx(0.12, abs=0.03)
+    assert all(len(each) > 8 for each in shares.values())
+
+
+def test_one_line_at_least_is_lost() -> None:
+    images = clean(20)
+    assert bool((corrupt(images, "lost_lines", 1) != images).flatten(1).any(1).all())
 
 
 def test_grey_images_have_no_colour_to_change() -> None:

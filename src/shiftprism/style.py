@@ -17,7 +17,7 @@ from shiftprism._checks import wrong
 __all__ = ["DEPTHS", "GROUPS", "VERSION", "PixelStatistics", "attach_taps", "channel_statistics"]
 __all__ += ["collect_layers", "find_layers"]
 
-VERSION = "style-2"
+VERSION = "style-3"
 """Changes with any number below; a cache of Outputs with another version is computed again."""
 DEPTHS = (0.15, 0.4, 0.65, 0.9)
 """How far into the network the layers are, as a share of its normalisation layers."""
@@ -31,17 +31,19 @@ _PLACES = 6
 _LEVEL = 1 / 255
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _LAGS = (1, 3)
+_SMALLEST = (1, 2, 4)
+"""Ranks of the smallest steps between lines that are read."""
 
 
 class PixelStatistics(nn.Module):
-    """Numbers of images (N, C, H, W), uint8 or in [0, 1]: (N, P) with P = 314 for colour of 16 pixels or more.
+    """Numbers of images (N, C, H, W), uint8 or in [0, 1]: (N, P) with P = 315 for colour of 16 pixels or more.
 
     Those of one image depend on no other. They are averages over blocks, tiles or pixels, so P is the same for every
     larger size; what does not fit is left out: 8 × 8 images have no shifted grid, grey ones no chroma.
 
     >>> statistics = PixelStatistics()
     >>> statistics(torch.rand(2, 3, 32, 32)).shape, statistics(torch.rand(2, 1, 8, 8)).shape
-    (torch.Size([2, 314]), torch.Size([2, 91]))
+    (torch.Size([2, 315]), torch.Size([2, 92]))
     >>> statistics.groups(torch.full((1, 3, 32, 32), 0.5))["means"]
     tensor([[0.5000, 0.5000, 0.5000]])
     """
@@ -228,11 +230,8 @@ def _steps(light: Tensor) -> dict[str, Tensor]:
     """Differences of neighbours: how many are 0, their sizes along four directions, and how unequal these are."""
     across, down = light[..., 1:] - light[..., :-1], light[..., 1:, :] - light[..., :-1, :]
     equal = [_share_near_zero(_thin(step, 2)) for step in (across, down)]
-    # a picture that was enlarged pixel by pixel has columns and rows that repeat their neighbour
     profiles = [across.square_().mean(2), down.square_().mean(3)]
-    smallest = _log(torch.stack([profile.amin(2) for profile in profiles], 1))
     means = torch.stack([profile.mean(2) for profile in profiles], 1)
-    repeats = (smallest - _log(means)).mean(2)
     diagonals = []
     for lag in (lag for lag in _LAGS if lag < min(light.shape[2:])):
         # of every second line
@@ -241,10 +240,26 @@ def _steps(light: Tensor) -> dict[str, Tensor]:
         diagonals.append((lower[..., :-lag] - upper[..., lag:]).square_().mean((1, 2, 3)))
     sizes = _log(torch.cat([means.mean(2), torch.stack(diagonals, 1)], 1))
     return {
-        "repeats": torch.cat([torch.stack(equal, 1), repeats], 1),
+        "repeats": torch.cat([torch.stack(equal, 1), *_repeated_lines(profiles)], 1),
         "steps": sizes,
         "directions": (sizes[:, 0::2] - sizes[:, 1::2]).abs(),
     }
+
+
+def _repeated_lines(profiles: Sequence[Tensor]) -> list[Tensor]:
+    """(N, 3): how small the smallest steps between lines are beside the steps before and after them, along either axis.
+
+    Lines that repeat the one before them, as in a picture that was enlarged pixel by pixel, have a step of 0 between
+    larger ones. Smooth lines have small steps, too, but next to small ones.
+    """
+    if min(profile.shape[2] for profile in profiles) < 2 + max(_SMALLEST):
+        return []
+    found = []
+    for profile in profiles:
+        around = (profile[..., :-2] + profile[..., 2:]) / 2
+        ratios = (_log(profile[..., 1:-1]) - _log(around)).sort(-1).values
+        found.append(ratios.index_select(-1, torch.tensor([rank - 1 for rank in _SMALLEST], device=ratios.device)))
+    return [found[0].minimum(found[1]).mean(1)]
 
 
 def _without_autocast(device: str) -> Any:

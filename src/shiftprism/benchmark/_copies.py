@@ -17,7 +17,7 @@ SEVERITIES = (1, 3, 5)
 _IMAGES = 2000
 """The most held-out images that copies are made of."""
 _EACH = 250
-"""Copies of one extra at one severity: 48 such conditions are 12,000 images to forward."""
+"""Copies of one extra at one severity: 54 such conditions are 13,500 images to forward."""
 _KNOWN = 10_000
 """The most training images in the contrast of clean with shifted style, and in the bank of `spectrum`."""
 _LEAST = 40

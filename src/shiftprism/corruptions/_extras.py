@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from scipy import fft, ndimage, sparse
 from torch import Tensor
+from torch.nn import functional as F
 
 from shiftprism._checks import Floats
 from shiftprism.corruptions._filters import Matrix, apply, blur, to_bytes
@@ -47,6 +48,10 @@ _POSTERIZE = Severities(cifar=(32, 20, 12, 8, 5), imagenet=(16, 10, 7, 5, 4))
 _DITHERING = Severities(cifar=(24, 16, 10, 6, 4), imagenet=(12, 8, 6, 4, 3))
 # side of a block; not 8, which is the side of JPEG's
 _BLOCKS = Severities(cifar=(2, 3, 5, 6, 7), imagenet=(3, 5, 7, 11, 15))
+# share of the side that is kept in between
+_RESCALING = Severities(cifar=(0.9, 0.8, 0.7, 0.6, 0.5), imagenet=(0.6, 0.45, 0.35, 0.25, 0.2))
+# share of the rows or columns
+_LOST = Severities(cifar=(0.03, 0.06, 0.12, 0.2, 0.3), imagenet=(0.06, 0.12, 0.2, 0.3, 0.4))
 # pixels between the two fields
 _INTERLACING = Severities(cifar=(1, 2, 3, 4, 5), imagenet=(2, 4, 6, 9, 13))
 # Bayer's 4 × 4 matrix, from 0 to 15
@@ -122,8 +127,13 @@ def _shift(planes: Tensor, down: Tensor, right: Tensor) -> Tensor:
     height, width = planes.shape[1:]
     rows = (torch.arange(height) + down[:, None]).clamp(0, height - 1)
     columns = (torch.arange(width) + right[:, None]).clamp(0, width - 1)
-    index = rows[:, :, None] * width + columns[:, None, :]
-    return planes.flatten(1).gather(1, index.flatten(1)).view(planes.shape)
+    return _pick(planes[:, None], rows, columns)[:, 0]
+
+
+def _pick(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Images (N, C, H, W) whose pixel (y, x) is the one at (rows[n, y], columns[n, x])."""
+    index = rows[:, :, None] * images.shape[3] + columns[:, None, :]
+    return images.flatten(2).gather(2, index.flatten(1)[:, None].expand(-1, images.shape[1], -1)).view(images.shape)
 
 
 def sharpen(images: Tensor, severity: int, draws: Draws, parameters: str = "auto") -> Tensor:
@@ -191,6 +201,42 @@ def block_truncation(images: Tensor, severity: int, draws: Draws, parameters: st
     lower = total / size - spread * (high / low.clamp_min(1)).sqrt()
     upper = total / size + spread * (low / high).sqrt()
     return _round_bytes(torch.where(above, upper, lower)).view(padded.shape)[:, :, :height, :width]
+
+
+def rescaling(images: Tensor, severity: int, draws: Draws, parameters: str = "auto") -> Tensor:
+    """Made smaller and as large as before again, by a bicubic kernel: a thumbnail that was enlarged."""
+    (share,), scale = _RESCALING.fit(images, severity, parameters)
+    across, down = (_rescaled_line(length, share / max(1.0, scale)) for length in (images.shape[3], images.shape[2]))
+    columns = apply(across, images).view(images.shape).transpose(2, 3)
+    return _round_bytes(apply(down, columns).view(columns.shape).transpose(2, 3))
+
+
+@lru_cache(maxsize=32)
+def _rescaled_line(length: int, share: float) -> Matrix:
+    """(length, length): a line resized to a share of its pixels and back."""
+    lines = torch.eye(length)[None, None]
+    for size in (max(1, round(share * length)), length):
+        lines = F.interpolate(lines, (size, length), mode="bicubic", antialias=True)
+    return sparse.csr_array(lines[0, 0].numpy())
+
+
+def lost_lines(images: Tensor, severity: int, draws: Draws, parameters: str = "auto") -> Tensor:
+    """Single rows or columns, one at least, that show the line before them: a faulty sensor or connection."""
+    (share,), _ = _LOST.fit(images, severity, parameters)
+    height, width = images.shape[2:]
+    numbers = draws.uniforms(1 + max(height, width))
+    of_rows = numbers[:, :1] < 0.5
+    rows, columns = (_last_kept(numbers[:, 1 : 1 + length], share) for length in (height, width))
+    rows = torch.where(of_rows, rows, torch.arange(height))
+    return _pick(images, rows, torch.where(of_rows, torch.arange(width), columns))
+
+
+def _last_kept(numbers: Tensor, share: float) -> Tensor:
+    """(N, L): the line that each shows. Those with a number up to `share` are lost, but never the first."""
+    later = numbers[:, 1:]
+    lost = later <= later.amin(1, keepdim=True).clamp_min(share) if later.shape[1] else later > 1
+    kept = torch.where(lost, 0, torch.arange(1, numbers.shape[1]))
+    return torch.cat([kept.new_zeros(len(kept), 1), kept], 1).cummax(1).values
 
 
 def interlacing(images: Tensor, severity: int, draws: Draws, parameters: str = "auto") -> Tensor:

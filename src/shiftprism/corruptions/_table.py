@@ -26,8 +26,10 @@ from shiftprism.corruptions._extras import (
     dithering,
     gamma,
     interlacing,
+    lost_lines,
     median_filter,
     posterize,
+    rescaling,
     ringing,
     sharpen,
     tone_curve,
@@ -75,6 +77,8 @@ _OWN = (
     Corruption("dithering", 28, dithering),
     Corruption("block_truncation", 29, block_truncation),
     Corruption("interlacing", 30, interlacing),
+    Corruption("rescaling", 31, rescaling),
+    Corruption("lost_lines", 32, lost_lines),
 )
 COMMON: tuple[str, ...] = tuple(corruption.name for corruption in _COMMON)
 """The names of the 15 corruptions of CIFAR-C, in their usual order."""
@@ -93,6 +97,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "edges": ("sharpen", "ringing"),
     "levels": ("posterize", "dithering"),
     "lines and blocks": ("block_truncation", "interlacing"),
+    "resampling": ("rescaling", "lost_lines"),
 }
 """All extras by what they change: leave out a whole family to see what a fit to the others does for it."""
 
