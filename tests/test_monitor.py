@@ -271,13 +271,23 @@ def test_history_is_that_of_the_stream() -> None:
     assert (recent.first, recent.images) == (len(stream) - 512, 512)
 
 
+@pytest.mark.parametrize("length", [5, 40, 64, 100])
+def test_the_evidence_over_time_counts_every_observation(length: int) -> None:
+    """An alarm after a few images has evidence to show, though no whole block was tested."""
+    monitor = Monitor(make_reference())
+    monitor.update(shifting_stream()[-length:])
+    # linear between powers of two, so never more than .09 from the logarithm
+    assert monitor.evidence_history().max(1) == pytest.approx(np.log2(monitor.highest_evidence()), abs=0.09)
+    assert len(monitor.evidence_history().T) == len(monitor.history()) == -(-length // 64)
+
+
 def test_history_is_bounded() -> None:
     monitor, stream = Monitor(make_reference(), every=50), draw_stream(0, 40_000)
     monitor.update(stream)
     history = monitor.history()
     assert 64 < len(history) <= 256
     assert abs(sum(one.value * one.images for one in history) / 40_000 - stream.confidence.mean()) < 1e-8
-    assert monitor.windows.evidence_history().shape == (2, len(history))
+    assert monitor.evidence_history().shape == (2, len(history))
 
 
 def test_audit_draws_at_random_and_only_those_count() -> None:

@@ -23,7 +23,7 @@ from shiftprism.monitor._bets import (
 )
 from shiftprism.monitor._kinds import decide_kind
 from shiftprism.monitor._merged import Merged
-from shiftprism.monitor._ranks import AXES, Integers, Pool, join_bins, uniforms
+from shiftprism.monitor._ranks import AXES, Floats, Integers, Pool, join_bins, uniforms
 from shiftprism.monitor._status import WARNING, Episode, Level, Status
 from shiftprism.monitor._windows import Estimate, Windows
 from shiftprism.verdicts import Reference, Verdicts
@@ -158,9 +158,8 @@ class Monitor:
     def status(self) -> Status:
         """What is known now."""
         evidence, episodes, change = self._evidence, list(self._episodes), self._change
-        if len(self._tail[1]):
-            ranks = self._rank(Pool(self._pool.counts), *self._tail)
-            _, path = bet(evidence, ranks, self.settings.rate)
+        path = self._test_tail()
+        if path is not None:
             wealth, exponent, sums = path.wealth[:, -1], path.exponent[:, -1], path.sums[:, -1]
             if change is None:
                 episode, change = self._find_alarm(path)
@@ -194,9 +193,8 @@ class Monitor:
 
     def highest_evidence(self) -> tuple[float, float]:
         """The highest e-values of both axes since the last reset, before the pool first froze: exact ranks."""
-        heights = self._highest
-        if len(self._tail[1]) and self._exact:
-            _, path = bet(self._evidence, self._rank(Pool(self._pool.counts), *self._tail), self.settings.rate)
+        heights, path = self._highest, self._test_tail()
+        if path is not None and self._exact:
             heights = np.maximum(heights, path.heights().max(1))
         style, concept = (from_height(float(each)) for each in heights)
         return style, concept
@@ -204,6 +202,17 @@ class Monitor:
     def history(self) -> list[Estimate]:
         """Estimated accuracy and shares flagged in windows of the whole stream: at most 256, longer with time."""
         return self.windows.history()
+
+    def evidence_history(self) -> Floats:
+        """(2, windows): log2 of the highest e-values in each window of `history`, linear between powers of two.
+
+        −inf where nothing was tested.
+        """
+        found, path = self.windows.evidence_history(), self._test_tail()
+        if path is not None:
+            places = self._numbers(path.wealth.shape[1]) // self.windows.size
+            np.maximum.at(found, (slice(None), places), path.heights())
+        return found
 
     def reset(self, reason: str) -> None:
         """Start a new promise from the original reference, after the cause of an alarm was dealt with, say.
@@ -276,9 +285,18 @@ class Monitor:
 
     def _rank(self, pool: Pool, bins: Integers, groups: Integers) -> Integers:
         """The cells (2, n) of the p-values of the next observations. The pool grows, unless it is frozen."""
-        numbers = (self._evidence.tested + np.arange(len(groups))) * self.settings.every
-        p = pool.rank(bins, groups, uniforms(self.settings.seed, numbers), grow=not self._frozen)
+        p = pool.rank(bins, groups, uniforms(self.settings.seed, self._numbers(len(groups))), grow=not self._frozen)
         return to_cells(p if self.settings.sides == "low" else 2 * np.minimum(p, 1 - p))
+
+    def _numbers(self, count: int) -> Integers:
+        """The numbers of the next observations that are tested."""
+        return (self._evidence.tested + np.arange(count)) * self.settings.every
+
+    def _test_tail(self) -> Path | None:
+        """What the observations after the last whole block say so far; None where there are none."""
+        if not len(self._tail[1]):
+            return None
+        return bet(self._evidence, self._rank(Pool(self._pool.counts), *self._tail), self.settings.rate)[1]
 
     def _test_blocks(self, bins: Integers, groups: Integers) -> int:
         """Test whole blocks from the start of the arrays; how many observations were taken."""
@@ -295,9 +313,8 @@ class Monitor:
                 evidence, path = bet(self._evidence, self._rank(pool, bins[:, :n], groups[:n]), self.settings.rate)
                 self._episodes = [*self._episodes, episode][-_MOST_EPISODES:]
                 self._change, self._clean = change, Pool(pool.counts)
-        numbers = (self._evidence.tested + np.arange(n)) * self.settings.every
         heights = path.heights()
-        self.windows.raise_evidence(numbers, heights)
+        self.windows.raise_evidence(self._numbers(n), heights)
         if self._exact:
             self._highest = np.maximum(self._highest, heights.max(1))
         self._evidence, self._pool = evidence, pool

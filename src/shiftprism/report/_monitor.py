@@ -57,7 +57,7 @@ def _table_of_status(monitor: Monitor, status: Status) -> str:
 
 def _draw_evidence(monitor: Monitor, status: Status, episodes: Sequence[Episode]) -> str:
     """The highest e-value of each window, on a logarithmic axis."""
-    heights = monitor.windows.evidence_history()
+    heights = monitor.evidence_history()
     firsts = [one.first + one.images for one in monitor.history()]
     top = max(math.log10(status.threshold) * 1.25, 1.0)
     # far above the threshold nothing is to be read; wealth of 10^300 would flatten the rest

@@ -64,7 +64,7 @@ class Streams:
         labelled, right = self._store.accuracy(stream)
         windows = [each._asdict() for each in monitor.history()]
         evidence: tuple[float, ...] = (0.0, 0.0)
-        for window, heights in zip(windows, monitor.windows.evidence_history().T.tolist(), strict=True):
+        for window, heights in zip(windows, monitor.evidence_history().T.tolist(), strict=True):
             # log10, because e-values have hundreds of digits; what was not tested yet keeps the evidence before it
             evidence = tuple(
                 before if height == -np.inf else height * _LOG10_2

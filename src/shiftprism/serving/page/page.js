@@ -215,17 +215,22 @@ function drawStream(status) {
   const windows = status.history;
   const end = Math.max(status.observations, 1);
   const x = (number) => 40 + (310 * number) / end;
-  const middle = (window) => x(window.first + window.images / 2);
+  // from the first image to the last: a stream of one window has a line, too
+  const line = (value) => windows.flatMap((w, place) => {
+    const points = [[x(w.first + w.images / 2), value(w)]];
+    if (place === 0) points.unshift([x(w.first), value(w)]);
+    if (place === windows.length - 1) points.push([x(w.first + w.images), value(w)]);
+    return points;
+  });
   const y = (share) => 194 - 184 * share;
   const accuracy = at("accuracy");
   drawAxes(accuracy, status.observations, [[0, "0"], [0.5, "½"], [1, "1"]], y);
   if (windows.length) {
-    const low = windows.map((w) => [middle(w), y(w.low)]);
-    const high = windows.map((w) => [middle(w), y(w.high)]);
-    make(accuracy, "path", { class: "band", d: `${path([...high, ...low.reverse()])}Z` });
-    make(accuracy, "path", { class: "line known", d: path(windows.map((w) => [middle(w), y(w.value)])) });
+    const band = [...line((w) => y(w.high)), ...line((w) => y(w.low)).reverse()];
+    make(accuracy, "path", { class: "band", d: `${path(band)}Z` });
+    make(accuracy, "path", { class: "line known", d: path(line((w) => y(w.value))) });
     for (const kind of ["covariate", "concept"]) {
-      make(accuracy, "path", { class: `line ${kind}`, d: path(windows.map((w) => [middle(w), y(w[kind])])) });
+      make(accuracy, "path", { class: `line ${kind}`, d: path(line((w) => y(w[kind]))) });
     }
   }
   drawChange(accuracy, status, x);
@@ -247,8 +252,8 @@ function drawStream(status) {
   drawAxes(evidence, status.observations, [[0, "1"], [alarm, status.threshold.toLocaleString("en")]], height);
   make(evidence, "line", { class: "threshold", x1: 40, x2: 350, y1: height(alarm), y2: height(alarm) });
   for (const kind of ["covariate", "concept"]) {
-    const line = windows.map((w) => [middle(w), height(w[`log10_e_${kind}`])]);
-    if (line.length) make(evidence, "path", { class: `line ${kind}`, d: path(line) });
+    const points = line((w) => height(w[`log10_e_${kind}`]));
+    if (points.length) make(evidence, "path", { class: `line ${kind}`, d: path(points) });
   }
   drawChange(evidence, status, x);
   const keys = at("evidence-text");
