@@ -349,7 +349,8 @@ def show_delay(words: argparse.Namespace, page: Page) -> None:
     groups: dict[str, tuple[str, list[str]]] = {
         f"corrupted, severity {level}": ("covariate", [f"{name}-{level}" for name in names]) for level in (1, 3, 5)
     }
-    groups |= {name: ("concept", [name]) for name in ("cifar100", "tin")} | {"svhn": ("either", ["svhn"])}
+    groups["cifar100"] = ("concept", ["cifar100"])
+    groups |= {name: ("either", [name]) for name in ("svhn", "tin")}
     forms: dict[str, tuple[Callable[[Floats], Floats], int]] = {
         "sudden": (lambda time: np.ones_like(time), 1000),
         "10 % mixture": (lambda time: np.full_like(time, 0.1), 3000),
