@@ -1,14 +1,18 @@
 """The rows of a study: they cover the whole grid, and are what the metrics say about the stored outputs."""
 
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
-from shiftprism import benchmark, metrics
+from shiftprism import Classifier, benchmark, metrics
 from shiftprism.benchmark import Plan, take_evenly
+from shiftprism.benchmark._cells import run_cell
+from shiftprism.benchmark._grid import list_cells
 from shiftprism.benchmark._measure import Measurement
 from shiftprism.datasets import Dataset
 from shiftprism.plots import ModelOutputs, read_model_outputs
@@ -163,3 +167,25 @@ def test_few_images_are_taken_evenly() -> None:
     assert take_evenly(data, 4).labels.tolist() == [0, 3, 6, 9]
     for most in (0, 10, 99):
         assert take_evenly(data, most) is data
+
+
+def test_a_score_that_is_added_gets_rows_and_no_other_row_is_doubled(tmp_path: Path) -> None:
+    """Medians of norms and rows of "none" are measured again with it: adding those too would count them twice."""
+    Classifier.build("digits", "alpha-beta", tuple("0123456"), channels=1).save(tmp_path / "run")
+    asked = Plan(
+        suite="digits",
+        runs=(str(tmp_path / "run"),),
+        held_out=0.2,
+        scores=("g",),
+        calibrators=("temperature",),
+        corruptions=("contrast",),
+        images=20,
+    ).resolve()
+    rows = []
+    for plan in (asked, replace(asked, scores=("g", "msp"))):
+        (cell,) = (one for one in list_cells(plan, tmp_path / "out") if one.model == "run")
+        rows.append(run_cell(cell).rows)
+    before, after = rows
+    assert after[: len(before)] == before
+    assert {row.subject for row in after[len(before) :]} == {"msp"}
+    assert max(Counter((row.shift, row.severity, row.subject, row.metric) for row in after).values()) == 1

@@ -163,6 +163,15 @@ def test_every_claim_is_computed_a_second_time() -> None:
     assert {claim.name for claim in CLAIMS} - tried == {"calibration-keeps-predictions", "calibration-keeps-scores"}
 
 
+def test_what_calibration_changes_is_named_by_its_set_and_severity() -> None:
+    """Two severities of one shift would otherwise read the same, and 0 is no severity."""
+    places = [("clean", 0), ("motion_blur", 2), ("motion_blur", 5)]
+    rows = [row("alpha-beta", *place, "alpha-beta", "predictions_changed", 0.01 * place[1]) for place in places]
+    (finding,) = [f for f in judge(Results.without_resamples(rows)) if f.claim.name == "calibration-keeps-predictions"]
+    assert [one.name for one in finding.evidence] == ["clean", "motion blur 2", "motion blur 5"]
+    assert [one.value for one in finding.evidence] == [0, 0.02, 0.05]
+
+
 def test_margins_are_those_that_the_page_of_results_states() -> None:
     assert {claim.name: claim.margin for claim in CLAIMS if claim.margin} == MARGINS
 
