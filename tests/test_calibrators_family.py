@@ -171,6 +171,18 @@ def test_histogram_gives_the_share_of_right_ones_in_each_bin() -> None:
         assert float(ours[part].mean()) == pytest.approx(float((predicted == labels)[part].double().mean()), abs=1e-3)
 
 
+def test_histogram_has_no_empty_bin() -> None:
+    """Quantiles are .6, .86, .9 and .93: no sample lies between the last two, and a share of 0 there is wrong."""
+    p = torch.tensor([0.6] * 50 + [0.7] * 3 + [0.9] * 20 + [0.95] * 27, dtype=torch.float64)
+    right = torch.arange(100) % 10 > 1
+    outputs = Outputs.from_logits(torch.stack([p, 1 - p], 1).log())
+    fitted = Histogram.fit(outputs, (~right).long())
+    shares = [float(part.double().mean()) for part in right.split([50, 3, 20, 27])]
+    assert fitted.values.tolist() == pytest.approx(shares)
+    few = Histogram.fit(Outputs.from_logits(outputs.logits[48:54]), (~right).long()[48:54])
+    assert len(few.values) == 3
+
+
 @pytest.mark.parametrize("kind", [Isotonic, Histogram])
 def test_steps_leave_the_odds_of_the_other_classes(kind: type[Isotonic] | type[Histogram]) -> None:
     outputs, labels = make_problem()
