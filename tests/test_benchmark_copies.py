@@ -12,6 +12,7 @@ from examples import head_of
 from shiftprism import Classifier, benchmark, metrics
 from shiftprism.benchmark import Plan
 from shiftprism.benchmark._attribution import Attribution
+from shiftprism.benchmark._cells import _fit_contrasts
 from shiftprism.benchmark._copies import SEVERITIES, divide_held_out
 from shiftprism.benchmark._measure import CLEAN, RowList
 from shiftprism.corruptions import COMMON, EXTRA, OWN_EXTRA
@@ -181,6 +182,16 @@ def test_attribution_counts_what_the_rule_says() -> None:
         assert got == pytest.approx(expected_way)
         assert found["corrupted", 0, subject, "which_way"].value == pytest.approx(np.mean(expected_way))
         assert ("others", 0, subject, "which_way") not in found
+
+
+def test_contrasts_are_the_scores_that_need_copies() -> None:
+    """Not the calibrators that need them, and not the other scores: those are fitted elsewhere."""
+    held, outputs = data_set(100)
+    data = Labelled(outputs, held.labels)
+    names = ["u", "knn", "style", "spectrum", "temperature", "shift-aware"]
+    fitted, left_out = _fit_contrasts(names, None, data, data, None)
+    assert fitted == {}
+    assert left_out.keys() == {"style", "spectrum"}
 
 
 def test_nothing_held_out_leaves_the_contrasts_out(tmp_path: Path) -> None:

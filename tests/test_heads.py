@@ -99,6 +99,14 @@ def test_a_model_cast_to_half_keeps_its_head_in_float32(name: str) -> None:
 
 
 @every_head
+def test_the_loss_depends_on_every_parameter(name: str) -> None:
+    """A bias that no output reads would be saved, counted, and an error in training on several processes."""
+    head = head_of(name).train()
+    head.loss(head(features_of()), torch.arange(20) % 4).backward()
+    assert [key for key, parameter in head.named_parameters() if parameter.grad is None] == []
+
+
+@every_head
 def test_state_round_trips(name: str) -> None:
     head, other = head_of(name, seed=1), head_of(name, seed=2)
     other.load_state_dict(head.state_dict())
