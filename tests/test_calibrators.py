@@ -248,6 +248,54 @@ def test_alpha_beta_gradient_against_autograd() -> None:
     assert offset.grad.abs().max() < 1e-4
 
 
+def test_hessians_of_softmax_regression_against_autograd() -> None:
+    """A wrong one costs steps, not the optimum: no fit shows it."""
+    from shiftprism.calibrators._softmax_regression import _matrix_hessian, diagonal_hessian
+
+    z, labels = (
+        torch.randn(30, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
+        torch.arange(30) % 3,
+    )
+    scale, bias = torch.tensor([[0.5, 1.0, 2.0], [0.3, 0.0, -1.0]], dtype=torch.float64)
+    p = torch.softmax(z * scale + bias, 1).numpy()
+
+    def loss(theta: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(nn.functional.linear(z, theta[:, :-1], theta[:, -1]), labels)
+
+    def diagonal_loss(theta: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(z * theta[:3] + theta[3:], labels)
+
+    theta, both = torch.hstack([scale.diag(), bias[:, None]]), torch.cat([scale, bias])
+    x = np.hstack([z.numpy(), np.ones((30, 1))])
+    expected = torch.autograd.functional.hessian(loss, theta).reshape(12, 12)
+    np.testing.assert_allclose(_matrix_hessian(p, x), expected, atol=1e-12)
+    expected = torch.autograd.functional.hessian(diagonal_loss, both)
+    np.testing.assert_allclose(diagonal_hessian(p, z.numpy()), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1e8])
+def test_a_search_takes_the_same_steps_in_any_unit(unit: float) -> None:
+    """A logistic regression with parameters counted in `unit`: which steps are remembered may not depend on it."""
+    from shiftprism.calibrators._descent import Descent, descend
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 6)) * np.arange(1, 7)
+    sign = np.sign(x.sum(1) + 5 * rng.normal(size=200))
+
+    def search(unit: float) -> Descent:
+        def objective(point: Any) -> tuple[float, Any]:
+            margins = sign * (x @ (unit * point))
+            slope = -x.T @ (sign / (1 + np.exp(margins))) / 200
+            return float(np.logaddexp(0, -margins).mean()), unit * slope
+
+        return descend(objective, np.zeros(6), lambda gradient: gradient / unit**2 / 10)
+
+    plain, scaled = search(1.0), search(unit)
+    assert plain.converged
+    assert scaled.iterations == plain.iterations
+    np.testing.assert_allclose(unit * scaled.point, plain.point, rtol=1e-6)
+
+
 def test_few_samples_keep_the_temperature() -> None:
     outputs = big(samples=40)
     labels = sample_labels(outputs, 0.3)

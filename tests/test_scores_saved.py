@@ -47,8 +47,10 @@ def test_a_single_file_of_an_older_version_is_read_with_a_warning(name: str, tmp
     score, new = fit(name), draw_outputs(30, seed=2)
     about = {"format": "shiftprism-score-1", "score": type(score).__name__, "settings": json.dumps(score.settings)}
     write_tensors(tmp_path / "old.safetensors", score.state_dict(), about)
-    with pytest.warns(UserWarning, match=r"old\.safetensors is a score in an older format; save it again, to a folder"):
+    words = r"old\.safetensors is a score in an older format; save it again, to a folder"
+    with pytest.warns(UserWarning, match=words) as caught:
         again = load(tmp_path / "old.safetensors")
+    assert caught[0].filename == __file__  # it points at the line that loads
     assert torch.equal(again(new), score(new))
     assert repr(again) == repr(score)
 
