@@ -23,6 +23,7 @@ from shiftprism.calibrators import (
     Monotone,
     Temperature,
     Vector,
+    describe_calibrators,
 )
 from shiftprism.heads import HEADS
 from shiftprism.outputs import Outputs
@@ -303,6 +304,16 @@ def test_few_samples_keep_the_temperature() -> None:
     assert fitted.report.kept == "temperature"
     assert fitted.report.note == "kept the temperature: fewer than 50 samples"
     torch.testing.assert_close(fitted(outputs), Temperature.fit(outputs, labels)(outputs), rtol=1e-4, atol=1e-4)
+
+
+def test_the_table_says_what_each_calibrator_computes_keeps_and_needs() -> None:
+    titles, *rows = describe_calibrators()
+    assert [row[0] for row in rows] == list(CALIBRATORS)
+    assert all(len(row) == len(titles) for row in rows)
+    assert rows[0][1:] == ("z / T, one number for all inputs (Guo et al. 2017)", "Temperature", "yes", "yes")
+    keeping = {"temperature", "alpha-beta", "exponential-map", "monotone", "shift-aware"}
+    assert {row[0] for row in rows if row[3] == "yes"} == keeping
+    assert {row[0] for row in rows if row[4] == "no"} == {"alpha-beta", "exponential-map", "shift-aware"}
 
 
 def test_alpha_beta_refuses_what_it_cannot_do() -> None:
