@@ -15,7 +15,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
-from calibrators_examples import make_problem
+from calibrators_examples import big, make_problem, sample_labels
 from examples import outputs_of
 from shiftprism import metrics
 from shiftprism._files import read_metadata, write_tensors
@@ -229,6 +229,15 @@ def test_exponential_map_has_the_published_rate_and_recovers_its_numbers() -> No
     torch.testing.assert_close(fitted(outputs), m[:, None] * raw, rtol=0.1, atol=0.1)
     after = ExponentialMap.fit(outputs, labels, as_published=True)
     assert fitted.report.nll_after <= after.report.nll_after <= after.report.nll_before
+
+
+def test_the_exponential_map_drops_a_useless_beta_but_not_as_published() -> None:
+    """Labels of a plain temperature of 2."""
+    outputs = big(samples=1000)
+    labels = sample_labels(outputs, 0.5)
+    kept = {by: ExponentialMap.fit(outputs, labels, as_published=by) for by in (False, True)}
+    assert [fitted.report.kept for fitted in kept.values()] == ["temperature", "fit"]
+    assert float(kept[False].beta) == 0 < float(kept[True].beta)
 
 
 @pytest.mark.parametrize("name", sorted(set(CALIBRATORS) - {"shift-aware"}))

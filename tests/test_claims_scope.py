@@ -172,6 +172,21 @@ def test_what_calibration_changes_is_named_by_its_set_and_severity() -> None:
     assert [one.value for one in finding.evidence] == [0, 0.02, 0.05]
 
 
+@pytest.mark.parametrize(("count", "end"), [(1, "%"), (3, "%"), (4, " % and 1 more"), (5, " % and 2 more")])
+def test_three_exceptions_are_listed_and_the_others_counted(count: int, end: str) -> None:
+    rows = [row("alpha-beta", "fog", i, "alpha-beta", "predictions_changed", 0.01) for i in range(1, count + 1)]
+    (finding,) = [f for f in judge(Results.without_resamples(rows)) if f.claim.name == "calibration-keeps-predictions"]
+    assert finding.judgement == "contradicted"
+    assert finding.note.startswith("fog 1 +1.0 [")
+    assert finding.note.count(";") == min(count, 3) - 1
+    assert finding.note.endswith(end)
+
+
+def test_a_model_is_named_once_where_it_is_compared_with_itself(found: dict[str, Finding]) -> None:
+    assert [one.name for one in found["h-sees-concept"].evidence] == ["cifar100: h − g"]
+    assert found["beats-vanilla-msp"].evidence[1].name == "cifar100: alpha-beta u − vanilla msp"
+
+
 def test_margins_are_those_that_the_page_of_results_states() -> None:
     assert {claim.name: claim.margin for claim in CLAIMS if claim.margin} == MARGINS
 

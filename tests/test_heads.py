@@ -17,6 +17,7 @@ from shiftprism.heads import (
     Geometric,
     Head,
     HyperFree,
+    Inner,
     Linear,
     LogitNorm,
     T2FNorm,
@@ -252,6 +253,16 @@ def test_cosine_by_hand() -> None:
         outputs = head.outputs(torch.tensor([[3.0, 4.0]]))
     torch.testing.assert_close(outputs.similarities, torch.tensor([[0.6, 1.4 / math.sqrt(2)]]))
     torch.testing.assert_close(outputs.raw, 5 * outputs.similarities)
+
+
+def test_generalized_odin_starts_as_its_public_code_does() -> None:
+    """N(0, 2/D) by He et al., and a bias of 0; nn.Linear's start has a sixth of this variance."""
+    torch.manual_seed(0)
+    for head in (Inner(400, 100), Cosine(400, 100), Euclidean(400, 100)):
+        weight = head.weight.detach()
+        assert float(weight.var()) == pytest.approx(2 / 400, rel=0.05)
+        assert float(weight.abs().max()) > 3 * math.sqrt(2 / 400)  # no uniform draw has such tails
+    assert Inner(400, 100).bias.tolist() == [0] * 100
 
 
 def test_hyper_free_by_hand() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from examples import features_of, head_of
+from python_device import register
 from shiftprism._files import read_json, write_json, write_tensors
 from shiftprism.outputs import Outputs
 from shiftprism.scores import KNN, SCORES, Fitted, load
@@ -40,6 +41,24 @@ def test_saved_and_loaded_it_scores_the_same(name: str, tmp_path: Path) -> None:
     assert type(again) is type(score)
     assert torch.equal(again(new), score(new))
     assert repr(again) == repr(score)
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_fitted_on_another_device_it_stays_there(name: str) -> None:
+    """A buffer that is made on the CPU would stop a GPU."""
+    register()
+
+    def there(outputs: Outputs) -> Outputs:
+        return Outputs(*(field.to("other") for field in outputs))
+
+    known, reference, shifted, new = (there(draw_outputs(n, seed)) for n, seed in ((120, 1), (50, 3), (50, 4), (30, 2)))
+    labels, head = (torch.arange(120) % 4).to("other"), head_of("vanilla").to("other")
+    score = SCORES[name].fit(known, labels, head=head, reference=reference, shifted=shifted)
+    assert isinstance(score, Fitted)
+    assert {key for key, tensor in score.state_dict().items() if tensor.device.type != "other"} == set()
+    found = score(new)
+    assert found.device.type == "other"
+    torch.testing.assert_close(found.cpu(), fit(name)(draw_outputs(30, seed=2)))
 
 
 @pytest.mark.parametrize("name", FITTED)
