@@ -372,6 +372,7 @@ def test_the_reference_strength_is_the_published_one() -> None:
     penalty = Penalty.reference(classes=4, samples=100, temperature=2.0, shrink=True)
     assert penalty == pytest.approx(((4 * 3) ** 2 * 4 / 100, 16 / 100, 16 * 4 / 100))
     assert Penalty.reference(4, 100, 2.0, shrink=False).diagonal == 0
+    assert penalty.times(10, 100) == pytest.approx((10 * penalty[0], 100 * penalty[1], 10 * penalty[2]))
 
 
 def test_class_frequencies_that_differ_free_the_intercept_and_not_the_matrix() -> None:

@@ -234,6 +234,14 @@ def test_geometric_adds_two_linear_maps() -> None:
     assert count(Geometric(640, 10)) - count(Linear(640, 10)) == 2 * (640 + 1)
 
 
+def test_a_norm_below_a_millionth_counts_as_a_millionth() -> None:
+    head = Linear(2, 2).double()
+    with torch.no_grad():
+        head.weight.copy_(torch.eye(2))
+        similarities = head.outputs(torch.tensor([[1.5e-6, 0], [5e-7, 0]], dtype=torch.float64)).similarities
+    assert similarities[:, 0].tolist() == pytest.approx([1, 0.5])
+
+
 def test_equal_seeds_give_equal_class_weights() -> None:
     drawn = [head_of(name, seed=3).get_parameter("weight") for name in ("vanilla", "alpha-beta", "gsd")]
     assert all(torch.equal(drawn[0], weight) for weight in drawn)

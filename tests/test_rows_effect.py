@@ -172,6 +172,14 @@ def test_rank_correlation_is_spearmans() -> None:
     assert Effect.rank_correlation([effect_of({0: 0.5})] * 3).value == 0
 
 
+def test_the_interval_of_draws_is_their_middle_95_percent_and_holds_the_value() -> None:
+    parts, draws = effect_of({0: 0.5}).parts, np.linspace(0, 1, 2001)
+    assert Effect(parts, 1, draws, 0.5).ends == pytest.approx((0.025, 0.975))
+    assert Effect(parts, 1, draws, 0.99).ends == pytest.approx((0.025, 0.99))
+    assert Effect(parts, 1, draws, 0.01).ends == pytest.approx((0.01, 0.975))
+    assert Effect(parts, 1, draws, 0.5).p_value(0.025) == pytest.approx(0.05, abs=0.002)
+
+
 def test_draws_have_the_error_of_the_effect() -> None:
     """Seeds by a normal widened by Student's t, images by their resamples."""
     rng, noise = np.random.default_rng(4), images()
