@@ -189,3 +189,20 @@ def test_a_score_that_is_added_gets_rows_and_no_other_row_is_doubled(tmp_path: P
     assert after[: len(before)] == before
     assert {row.subject for row in after[len(before) :]} == {"msp"}
     assert max(Counter((row.shift, row.severity, row.subject, row.metric) for row in after).values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "channels", "message"),
+    [
+        ("0123456", 3, "Expected `runs` to be models of such images but got .*; choose the data it was trained on"),
+        ("01234", 1, "Expected `runs` to be models of 0, 1, .* with 0, 1, 2, 3, 4; choose"),
+        ("abcdefg", 1, "Expected `runs` to be models of 0, 1, .* with a, b, c, d, e, f, g; choose"),
+    ],
+)
+def test_a_run_of_other_classes_or_channels_is_refused_before_any_work(
+    names: str, channels: int, message: str, tmp_path: Path
+) -> None:
+    Classifier.build("digits", "vanilla", tuple(names), channels=channels).save(tmp_path / "run")
+    with pytest.raises(ValueError, match=message):
+        benchmark.study(Plan(suite="digits", runs=(str(tmp_path / "run"),)), tmp_path / "out")
+    assert not (tmp_path / "out" / "cells").exists()

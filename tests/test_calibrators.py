@@ -274,6 +274,32 @@ def test_hessians_of_softmax_regression_against_autograd() -> None:
     np.testing.assert_allclose(diagonal_hessian(p, z.numpy()), expected, atol=1e-12)
 
 
+def test_the_loss_of_monotone_slopes_against_autograd() -> None:
+    """Value, gradient and Gauss-Newton curvature, with the calibrator itself as the map from slopes to logits."""
+    from shiftprism.calibrators._monotone import _SlopeLoss
+
+    outputs, labels, ridge = big(samples=40, classes=4), torch.arange(40) % 4, 0.7
+    theta = 0.3 * torch.randn(16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    calibrator = Monotone(torch.zeros(4, 3), torch.zeros(4), 1.0)
+
+    def logits(theta: Tensor) -> Tensor:
+        weight, offset = theta.reshape(4, 4).split([3, 1], 1)
+        buffers = {"weight": weight, "offset": offset[:, 0]}
+        return torch.func.functional_call(calibrator, buffers, (outputs,))  # type: ignore[no-any-return]
+
+    def loss(theta: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(logits(theta), labels) + ridge / 2 * theta.square().sum()
+
+    gaps = (outputs.logits - outputs.logits.amax(1, keepdim=True)).numpy()
+    value, gradient, curvature = _SlopeLoss(gaps, labels.numpy())(theta.numpy(), ridge, curved=True)
+    assert value == pytest.approx(float(loss(theta)))
+    np.testing.assert_allclose(gradient, torch.autograd.functional.jacobian(loss, theta), atol=1e-9)
+    slopes, p = torch.autograd.functional.jacobian(logits, theta), torch.softmax(logits(theta), 1)
+    spread = torch.diag_embed(p) - p[:, :, None] * p[:, None]
+    expected = torch.einsum("nka,nkl,nlb->ab", slopes, spread, slopes) / 40
+    np.testing.assert_allclose(curvature, expected, atol=1e-9)
+
+
 @pytest.mark.parametrize("unit", [1e-8, 1e8])
 def test_a_search_takes_the_same_steps_in_any_unit(unit: float) -> None:
     """A logistic regression with parameters counted in `unit`: which steps are remembered may not depend on it."""
