@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from examples import features_of, head_of
 from shiftprism import Classifier, benchmark, metrics
 from shiftprism.benchmark import Plan, take_evenly
 from shiftprism.benchmark._cells import run_cell
@@ -17,7 +18,7 @@ from shiftprism.benchmark._measure import Measurement
 from shiftprism.datasets import Dataset
 from shiftprism.plots import ModelOutputs, read_model_outputs
 from shiftprism.recommend import Labelled
-from shiftprism.rows import RESAMPLES, Results, Row
+from shiftprism.rows import RESAMPLES, Condition, Results, Row, Source
 from shiftprism.scores import KNN, SCORES
 
 CORRUPTIONS = ("gaussian_noise", "motion_blur", "contrast")
@@ -160,6 +161,26 @@ def test_prism_beside_knn_is_prism_alone(study: Study) -> None:
     for more in rows[:2]:
         assert more.rows == rows[2].rows
         assert np.array_equal(more.resamples, rows[2].resamples)
+
+
+def test_sets_that_are_pooled_are_measured_as_one() -> None:
+    """The steps of a ladder, and all corruptions: counts of lost pairs and rejected images add up."""
+    sizes = ((60, 2.0), (30, 1.0), (50, 0.5), (40, 1.0))
+    with torch.no_grad():
+        clean, *parts = (head_of("vanilla").outputs(features_of(n, seed=n, scale=scale)) for n, scale in sizes)
+    conditions = [Condition("fog", "covariate", 1), Condition("fog", "covariate", 2), Condition("snow", "covariate", 1)]
+    source = Source("m", "d", "b", "h", 0, "held-out", "w")
+    measurement = Measurement(source, Labelled(clean, torch.arange(60) % 4), {"g": SCORES["g"]}, {})
+    for condition, part in zip(conditions, parts, strict=True):
+        measurement.add(condition, Labelled(part, torch.arange(part.N) % 4))
+    rows = measurement.results().rows
+    scored = [SCORES["g"](part) for part in parts]
+    for shift, severity, pooled in (("fog", 2, scored[1:2]), ("fog", 0, scored[:2]), ("corrupted", 0, scored)):
+        expected = metrics.auroc(SCORES["g"](clean), torch.cat(pooled))
+        assert value(rows, shift, severity, "g", "auroc", 0) == pytest.approx(expected)
+        if not severity:
+            expected = metrics.tnr_at_tpr(SCORES["g"](clean), torch.cat(pooled))
+            assert value(rows, shift, severity, "g", "tnr_at_tpr95", 0) == pytest.approx(expected)
 
 
 def test_few_images_are_taken_evenly() -> None:

@@ -145,7 +145,9 @@ def test_the_parts_of_held_out_data_are_disjoint_and_copies_are_of_the_first() -
     nearest = torch.cdist(copy.images.double().flatten(1), held.images.double().flatten(1)).argmin(1)
     assert torch.equal(copy.labels, held.labels[nearest])
     assert all(tuple(outputs.style[i].tolist()) in own for i in nearest)
-    assert divide_held_out(training, held.rows(slice(0, 30)), outputs.rows(slice(0, 30)), predict) is None
+    for count, enough in ((39, False), (40, True)):
+        few = slice(0, count)
+        assert (divide_held_out(training, held.rows(few), outputs.rows(few), predict) is not None) == enough
     assert divide_held_out(training, held, outputs._replace(style=torch.zeros(400, 0)), predict) is None
 
 

@@ -9,6 +9,7 @@ from scipy import stats
 from interval_coverage import cover
 from rows_examples import made_results, row
 from shiftprism.rows import RESAMPLES, Effect, Measured, Results, adjust_p_values
+from shiftprism.rows._effect import DRAWS
 
 
 def images(seed: int = 0) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
@@ -178,6 +179,7 @@ def test_the_interval_of_draws_is_their_middle_95_percent_and_holds_the_value() 
     assert Effect(parts, 1, draws, 0.99).ends == pytest.approx((0.025, 0.99))
     assert Effect(parts, 1, draws, 0.01).ends == pytest.approx((0.01, 0.975))
     assert Effect(parts, 1, draws, 0.5).p_value(0.025) == pytest.approx(0.05, abs=0.002)
+    assert Effect(parts, 1, draws, 0.5).p_value(-1) == 2 / DRAWS  # none beyond: no smaller than draws can tell
 
 
 def test_draws_have_the_error_of_the_effect() -> None:
