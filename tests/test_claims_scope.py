@@ -187,6 +187,13 @@ def test_a_model_is_named_once_where_it_is_compared_with_itself(found: dict[str,
     assert found["beats-vanilla-msp"].evidence[1].name == "cifar100: alpha-beta u − vanilla msp"
 
 
+def test_a_mean_over_one_set_has_the_name_of_the_set(drawn: Drawn, found: dict[str, Finding]) -> None:
+    assert found["u-best-of-alpha-beta"].evidence[0].name == "mean of 4 sets: u − g"
+    rows = [one for one in drawn.rows if one.shift == "cifar100"]
+    (alone,) = [f for f in judge(Results.without_resamples(rows)) if f.claim.name == "u-best-of-alpha-beta"]
+    assert [one.name for one in alone.evidence] == ["cifar100: u − g", "cifar100: u − h"]
+
+
 def test_margins_are_those_that_the_page_of_results_states() -> None:
     assert {claim.name: claim.margin for claim in CLAIMS if claim.margin} == MARGINS
 

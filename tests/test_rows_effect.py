@@ -84,6 +84,15 @@ def test_own_image_noise_is_counted_once() -> None:
     assert both.error == pytest.approx(1, rel=0.15)
 
 
+def test_the_shared_image_noise_is_what_own_noise_leaves_of_it() -> None:
+    """Two seeds move by a + b and a − b, uncorrelated: their mean by a, of which Var b is chance of the two."""
+    a, b = np.tile([1.0, -1.0], RESAMPLES // 2), 0.5 * np.tile([1.0, 1.0, -1.0, -1.0], RESAMPLES // 4)
+    effect = Effect.of({0: 0.7, 1: 0.9}, {0: 0.7 + a + b, 1: 0.9 + a - b}, "m", 1)
+    shared, over_seeds = effect.variances
+    assert shared == pytest.approx(np.var(a, ddof=1) - np.var(b, ddof=1))
+    assert over_seeds == [(pytest.approx(0.01), 1)]
+
+
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 @pytest.mark.parametrize(
     "noise", [{"shared": 1.0}, {"own": 1.0}, {"seed": 1.0}, {"shared": 1.0, "own": 1.0, "seed": 1.0}]
