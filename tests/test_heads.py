@@ -185,6 +185,8 @@ def test_what_a_head_gathered_is_in_its_state(name: str) -> None:
 def test_wrong_features_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"Expected `features` to be of shape \(N, 6\) but got shape \(3, 5\)"):
         head_of(name)(torch.zeros(3, 5, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"Expected `features` to be of shape \(N, 6\) but got shape \(6,\)"):
+        head_of(name)(torch.zeros(6, dtype=torch.float16, requires_grad=True))
     with pytest.raises(ValueError, match="Expected `out_features` to be a positive number but got 0"):
         HEADS[name](3, 0)
 
