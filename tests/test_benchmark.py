@@ -178,6 +178,8 @@ def test_sets_that_are_pooled_are_measured_as_one() -> None:
     for shift, severity, pooled in (("fog", 2, scored[1:2]), ("fog", 0, scored[:2]), ("corrupted", 0, scored)):
         expected = metrics.auroc(SCORES["g"](clean), torch.cat(pooled))
         assert value(rows, shift, severity, "g", "auroc", 0) == pytest.approx(expected)
+        counts = [row.n for row in rows if (row.shift, row.severity, row.metric) == (shift, severity, "auroc")]
+        assert counts == [sum(map(len, pooled))]
         if not severity:
             expected = metrics.tnr_at_tpr(SCORES["g"](clean), torch.cat(pooled))
             assert value(rows, shift, severity, "g", "tnr_at_tpr95", 0) == pytest.approx(expected)
