@@ -35,14 +35,18 @@ class OtherTensor(Tensor):
     def __repr__(self) -> str:  # type: ignore[override]
         return f"OtherTensor({self.on_cpu})"
 
+    def tolist(self) -> Any:
+        return self.on_cpu.tolist()
+
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = dict(kwargs or {})
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        # single numbers of the CPU may take part, as on a GPU
-        if func not in COPIES and any(tensor.ndim and not isinstance(tensor, cls) for tensor in tensors):
+        # single numbers of the CPU may take part, as on a GPU, and so may the numbers of rows
+        mixed = any(tensor.ndim and not isinstance(tensor, cls) for tensor in tensors)
+        if mixed and func not in COPIES and not (func is torch.ops.aten.index.Tensor and isinstance(args[0], cls)):
             raise RuntimeError(f"{func} on tensors of two devices")
         to_cpu = "device" in kwargs and torch.device(kwargs["device"]).type == "cpu"
         if "device" in kwargs:

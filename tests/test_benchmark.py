@@ -1,19 +1,24 @@
 """The rows of a study: they cover the whole grid, and are what the metrics say about the stored outputs."""
 
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
-from shiftprism import benchmark, metrics
+from examples import features_of, head_of
+from shiftprism import Classifier, benchmark, metrics
 from shiftprism.benchmark import Plan, take_evenly
+from shiftprism.benchmark._cells import run_cell
+from shiftprism.benchmark._grid import list_cells
 from shiftprism.benchmark._measure import Measurement
 from shiftprism.datasets import Dataset
 from shiftprism.plots import ModelOutputs, read_model_outputs
 from shiftprism.recommend import Labelled
-from shiftprism.rows import RESAMPLES, Results, Row
+from shiftprism.rows import RESAMPLES, Condition, Results, Row, Source
 from shiftprism.scores import KNN, SCORES
 
 CORRUPTIONS = ("gaussian_noise", "motion_blur", "contrast")
@@ -158,8 +163,69 @@ def test_prism_beside_knn_is_prism_alone(study: Study) -> None:
         assert np.array_equal(more.resamples, rows[2].resamples)
 
 
+def test_sets_that_are_pooled_are_measured_as_one() -> None:
+    """The steps of a ladder, and all corruptions: counts of lost pairs and rejected images add up."""
+    sizes = ((60, 2.0), (30, 1.0), (50, 0.5), (40, 1.0))
+    with torch.no_grad():
+        clean, *parts = (head_of("vanilla").outputs(features_of(n, seed=n, scale=scale)) for n, scale in sizes)
+    conditions = [Condition("fog", "covariate", 1), Condition("fog", "covariate", 2), Condition("snow", "covariate", 1)]
+    source = Source("m", "d", "b", "h", 0, "held-out", "w")
+    measurement = Measurement(source, Labelled(clean, torch.arange(60) % 4), {"g": SCORES["g"]}, {})
+    for condition, part in zip(conditions, parts, strict=True):
+        measurement.add(condition, Labelled(part, torch.arange(part.N) % 4))
+    rows = measurement.results().rows
+    scored = [SCORES["g"](part) for part in parts]
+    for shift, severity, pooled in (("fog", 2, scored[1:2]), ("fog", 0, scored[:2]), ("corrupted", 0, scored)):
+        expected = metrics.auroc(SCORES["g"](clean), torch.cat(pooled))
+        assert value(rows, shift, severity, "g", "auroc", 0) == pytest.approx(expected)
+        counts = [row.n for row in rows if (row.shift, row.severity, row.metric) == (shift, severity, "auroc")]
+        assert counts == [sum(map(len, pooled))]
+        if not severity:
+            expected = metrics.tnr_at_tpr(SCORES["g"](clean), torch.cat(pooled))
+            assert value(rows, shift, severity, "g", "tnr_at_tpr95", 0) == pytest.approx(expected)
+
+
 def test_few_images_are_taken_evenly() -> None:
     data = Dataset(torch.zeros(10, 1, 2, 2, dtype=torch.uint8), torch.arange(10), tuple("abcdefghij"))
     assert take_evenly(data, 4).labels.tolist() == [0, 3, 6, 9]
     for most in (0, 10, 99):
         assert take_evenly(data, most) is data
+
+
+def test_a_score_that_is_added_gets_rows_and_no_other_row_is_doubled(tmp_path: Path) -> None:
+    """Medians of norms and rows of "none" are measured again with it: adding those too would count them twice."""
+    Classifier.build("digits", "alpha-beta", tuple("0123456"), channels=1).save(tmp_path / "run")
+    asked = Plan(
+        suite="digits",
+        runs=(str(tmp_path / "run"),),
+        held_out=0.2,
+        scores=("g",),
+        calibrators=("temperature",),
+        corruptions=("contrast",),
+        images=20,
+    ).resolve()
+    rows = []
+    for plan in (asked, replace(asked, scores=("g", "msp"))):
+        (cell,) = (one for one in list_cells(plan, tmp_path / "out") if one.model == "run")
+        rows.append(run_cell(cell).rows)
+    before, after = rows
+    assert after[: len(before)] == before
+    assert {row.subject for row in after[len(before) :]} == {"msp"}
+    assert max(Counter((row.shift, row.severity, row.subject, row.metric) for row in after).values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "channels", "message"),
+    [
+        ("0123456", 3, "Expected `runs` to be models of such images but got .*; choose the data it was trained on"),
+        ("01234", 1, "Expected `runs` to be models of 0, 1, .* with 0, 1, 2, 3, 4; choose"),
+        ("abcdefg", 1, "Expected `runs` to be models of 0, 1, .* with a, b, c, d, e, f, g; choose"),
+    ],
+)
+def test_a_run_of_other_classes_or_channels_is_refused_before_any_work(
+    names: str, channels: int, message: str, tmp_path: Path
+) -> None:
+    Classifier.build("digits", "vanilla", tuple(names), channels=channels).save(tmp_path / "run")
+    with pytest.raises(ValueError, match=message):
+        benchmark.study(Plan(suite="digits", runs=(str(tmp_path / "run"),)), tmp_path / "out")
+    assert not (tmp_path / "out" / "cells").exists()

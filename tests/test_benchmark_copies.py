@@ -12,6 +12,7 @@ from examples import head_of
 from shiftprism import Classifier, benchmark, metrics
 from shiftprism.benchmark import Plan
 from shiftprism.benchmark._attribution import Attribution
+from shiftprism.benchmark._cells import _fit_contrasts
 from shiftprism.benchmark._copies import SEVERITIES, divide_held_out
 from shiftprism.benchmark._measure import CLEAN, RowList
 from shiftprism.corruptions import COMMON, EXTRA, OWN_EXTRA
@@ -144,7 +145,9 @@ def test_the_parts_of_held_out_data_are_disjoint_and_copies_are_of_the_first() -
     nearest = torch.cdist(copy.images.double().flatten(1), held.images.double().flatten(1)).argmin(1)
     assert torch.equal(copy.labels, held.labels[nearest])
     assert all(tuple(outputs.style[i].tolist()) in own for i in nearest)
-    assert divide_held_out(training, held.rows(slice(0, 30)), outputs.rows(slice(0, 30)), predict) is None
+    for count, enough in ((39, False), (40, True)):
+        few = slice(0, count)
+        assert (divide_held_out(training, held.rows(few), outputs.rows(few), predict) is not None) == enough
     assert divide_held_out(training, held, outputs._replace(style=torch.zeros(400, 0)), predict) is None
 
 
@@ -181,6 +184,16 @@ def test_attribution_counts_what_the_rule_says() -> None:
         assert got == pytest.approx(expected_way)
         assert found["corrupted", 0, subject, "which_way"].value == pytest.approx(np.mean(expected_way))
         assert ("others", 0, subject, "which_way") not in found
+
+
+def test_contrasts_are_the_scores_that_need_copies() -> None:
+    """Not the calibrators that need them, and not the other scores: those are fitted elsewhere."""
+    held, outputs = data_set(100)
+    data = Labelled(outputs, held.labels)
+    names = ["u", "knn", "style", "spectrum", "temperature", "shift-aware"]
+    fitted, left_out = _fit_contrasts(names, None, data, data, None)
+    assert fitted == {}
+    assert left_out.keys() == {"style", "spectrum"}
 
 
 def test_nothing_held_out_leaves_the_contrasts_out(tmp_path: Path) -> None:

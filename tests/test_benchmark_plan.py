@@ -105,6 +105,16 @@ def test_a_plan_with_runs_resolves_to_itself(run: Path, monkeypatch: pytest.Monk
     assert once.seeds_by_model == {}  # nothing is trained beside given runs
 
 
+def test_paths_are_made_whole_and_names_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell may run in another folder. `_absolute` that hands every path back, or resolves a name, fails."""
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    plan = Plan(data="mine", far="mine", root="mine", models=("vanilla",)).resolve()
+    assert (plan.data, plan.far, plan.root) == (str(tmp_path / "mine"),) * 3
+    plan = Plan(suite="paper", data="cifar10", far="svhn").resolve()
+    assert (plan.data, plan.far, plan.root) == ("cifar10", "svhn", "")
+
+
 def test_a_plan_survives_json(run: Path) -> None:
     plan = Plan(suite="digits", runs=(str(run),), settings={"epochs": 2}).resolve()
     stored: dict[str, Any] = json.loads(json.dumps(plan.to_json()))

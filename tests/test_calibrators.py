@@ -23,6 +23,7 @@ from shiftprism.calibrators import (
     Monotone,
     Temperature,
     Vector,
+    describe_calibrators,
 )
 from shiftprism.heads import HEADS
 from shiftprism.outputs import Outputs
@@ -248,6 +249,80 @@ def test_alpha_beta_gradient_against_autograd() -> None:
     assert offset.grad.abs().max() < 1e-4
 
 
+def test_hessians_of_softmax_regression_against_autograd() -> None:
+    """A wrong one costs steps, not the optimum: no fit shows it."""
+    from shiftprism.calibrators._softmax_regression import _matrix_hessian, diagonal_hessian
+
+    z, labels = (
+        torch.randn(30, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
+        torch.arange(30) % 3,
+    )
+    scale, bias = torch.tensor([[0.5, 1.0, 2.0], [0.3, 0.0, -1.0]], dtype=torch.float64)
+    p = torch.softmax(z * scale + bias, 1).numpy()
+
+    def loss(theta: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(nn.functional.linear(z, theta[:, :-1], theta[:, -1]), labels)
+
+    def diagonal_loss(theta: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(z * theta[:3] + theta[3:], labels)
+
+    theta, both = torch.hstack([scale.diag(), bias[:, None]]), torch.cat([scale, bias])
+    x = np.hstack([z.numpy(), np.ones((30, 1))])
+    expected = torch.autograd.functional.hessian(loss, theta).reshape(12, 12)
+    np.testing.assert_allclose(_matrix_hessian(p, x), expected, atol=1e-12)
+    expected = torch.autograd.functional.hessian(diagonal_loss, both)
+    np.testing.assert_allclose(diagonal_hessian(p, z.numpy()), expected, atol=1e-12)
+
+
+def test_the_loss_of_monotone_slopes_against_autograd() -> None:
+    """Value, gradient and Gauss-Newton curvature, with the calibrator itself as the map from slopes to logits."""
+    from shiftprism.calibrators._monotone import _SlopeLoss
+
+    outputs, labels, ridge = big(samples=40, classes=4), torch.arange(40) % 4, 0.7
+    theta = 0.3 * torch.randn(16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    calibrator = Monotone(torch.zeros(4, 3), torch.zeros(4), 1.0)
+
+    def logits(theta: Tensor) -> Tensor:
+        weight, offset = theta.reshape(4, 4).split([3, 1], 1)
+        buffers = {"weight": weight, "offset": offset[:, 0]}
+        return torch.func.functional_call(calibrator, buffers, (outputs,))  # type: ignore[no-any-return]
+
+    def loss(theta: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(logits(theta), labels) + ridge / 2 * theta.square().sum()
+
+    gaps = (outputs.logits - outputs.logits.amax(1, keepdim=True)).numpy()
+    value, gradient, curvature = _SlopeLoss(gaps, labels.numpy())(theta.numpy(), ridge, curved=True)
+    assert value == pytest.approx(float(loss(theta)))
+    np.testing.assert_allclose(gradient, torch.autograd.functional.jacobian(loss, theta), atol=1e-9)
+    slopes, p = torch.autograd.functional.jacobian(logits, theta), torch.softmax(logits(theta), 1)
+    spread = torch.diag_embed(p) - p[:, :, None] * p[:, None]
+    expected = torch.einsum("nka,nkl,nlb->ab", slopes, spread, slopes) / 40
+    np.testing.assert_allclose(curvature, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1e8])
+def test_a_search_takes_the_same_steps_in_any_unit(unit: float) -> None:
+    """A logistic regression with parameters counted in `unit`: which steps are remembered may not depend on it."""
+    from shiftprism.calibrators._descent import Descent, descend
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 6)) * np.arange(1, 7)
+    sign = np.sign(x.sum(1) + 5 * rng.normal(size=200))
+
+    def search(unit: float) -> Descent:
+        def objective(point: Any) -> tuple[float, Any]:
+            margins = sign * (x @ (unit * point))
+            slope = -x.T @ (sign / (1 + np.exp(margins))) / 200
+            return float(np.logaddexp(0, -margins).mean()), unit * slope
+
+        return descend(objective, np.zeros(6), lambda gradient: gradient / unit**2 / 10)
+
+    plain, scaled = search(1.0), search(unit)
+    assert plain.converged
+    assert scaled.iterations == plain.iterations
+    np.testing.assert_allclose(unit * scaled.point, plain.point, rtol=1e-6)
+
+
 def test_few_samples_keep_the_temperature() -> None:
     outputs = big(samples=40)
     labels = sample_labels(outputs, 0.3)
@@ -255,6 +330,16 @@ def test_few_samples_keep_the_temperature() -> None:
     assert fitted.report.kept == "temperature"
     assert fitted.report.note == "kept the temperature: fewer than 50 samples"
     torch.testing.assert_close(fitted(outputs), Temperature.fit(outputs, labels)(outputs), rtol=1e-4, atol=1e-4)
+
+
+def test_the_table_says_what_each_calibrator_computes_keeps_and_needs() -> None:
+    titles, *rows = describe_calibrators()
+    assert [row[0] for row in rows] == list(CALIBRATORS)
+    assert all(len(row) == len(titles) for row in rows)
+    assert rows[0][1:] == ("z / T, one number for all inputs (Guo et al. 2017)", "Temperature", "yes", "yes")
+    keeping = {"temperature", "alpha-beta", "exponential-map", "monotone", "shift-aware"}
+    assert {row[0] for row in rows if row[3] == "yes"} == keeping
+    assert {row[0] for row in rows if row[4] == "no"} == {"alpha-beta", "exponential-map", "shift-aware"}
 
 
 def test_alpha_beta_refuses_what_it_cannot_do() -> None:

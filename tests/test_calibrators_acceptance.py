@@ -372,3 +372,16 @@ def test_the_reference_strength_is_the_published_one() -> None:
     penalty = Penalty.reference(classes=4, samples=100, temperature=2.0, shrink=True)
     assert penalty == pytest.approx(((4 * 3) ** 2 * 4 / 100, 16 / 100, 16 * 4 / 100))
     assert Penalty.reference(4, 100, 2.0, shrink=False).diagonal == 0
+    assert penalty.times(10, 100) == pytest.approx((10 * penalty[0], 100 * penalty[1], 10 * penalty[2]))
+
+
+def test_class_frequencies_that_differ_free_the_intercept_and_not_the_matrix() -> None:
+    """Labels drawn from softmax(z + b): the penalty of b is a tenth as strong as that of W, not ten times."""
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(300, 5))
+    labels = (z + np.array([4, 0, 0, 0, -4]) + rng.gumbel(size=z.shape)).argmax(1)
+    chosen = penalty.choose_penalty(SoftmaxRegression(z, labels), 1.0, True, 5, 0).penalty
+    assert chosen is not None
+    off_diagonal, intercept, diagonal = np.divide(chosen, Penalty.reference(5, 300, 1.0, shrink=True))
+    assert intercept == pytest.approx(off_diagonal / 10)
+    assert diagonal == pytest.approx(off_diagonal)

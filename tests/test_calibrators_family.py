@@ -15,7 +15,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
-from calibrators_examples import make_problem
+from calibrators_examples import big, make_problem, sample_labels
 from examples import outputs_of
 from shiftprism import metrics
 from shiftprism._files import read_metadata, write_tensors
@@ -171,6 +171,18 @@ def test_histogram_gives_the_share_of_right_ones_in_each_bin() -> None:
         assert float(ours[part].mean()) == pytest.approx(float((predicted == labels)[part].double().mean()), abs=1e-3)
 
 
+def test_histogram_has_no_empty_bin() -> None:
+    """Quantiles are .6, .86, .9 and .93: no sample lies between the last two, and a share of 0 there is wrong."""
+    p = torch.tensor([0.6] * 50 + [0.7] * 3 + [0.9] * 20 + [0.95] * 27, dtype=torch.float64)
+    right = torch.arange(100) % 10 > 1
+    outputs = Outputs.from_logits(torch.stack([p, 1 - p], 1).log())
+    fitted = Histogram.fit(outputs, (~right).long())
+    shares = [float(part.double().mean()) for part in right.split([50, 3, 20, 27])]
+    assert fitted.values.tolist() == pytest.approx(shares)
+    few = Histogram.fit(Outputs.from_logits(outputs.logits[48:54]), (~right).long()[48:54])
+    assert len(few.values) == 3
+
+
 @pytest.mark.parametrize("kind", [Isotonic, Histogram])
 def test_steps_leave_the_odds_of_the_other_classes(kind: type[Isotonic] | type[Histogram]) -> None:
     outputs, labels = make_problem()
@@ -217,6 +229,15 @@ def test_exponential_map_has_the_published_rate_and_recovers_its_numbers() -> No
     torch.testing.assert_close(fitted(outputs), m[:, None] * raw, rtol=0.1, atol=0.1)
     after = ExponentialMap.fit(outputs, labels, as_published=True)
     assert fitted.report.nll_after <= after.report.nll_after <= after.report.nll_before
+
+
+def test_the_exponential_map_drops_a_useless_beta_but_not_as_published() -> None:
+    """Labels of a plain temperature of 2."""
+    outputs = big(samples=1000)
+    labels = sample_labels(outputs, 0.5)
+    kept = {by: ExponentialMap.fit(outputs, labels, as_published=by) for by in (False, True)}
+    assert [fitted.report.kept for fitted in kept.values()] == ["temperature", "fit"]
+    assert float(kept[False].beta) == 0 < float(kept[True].beta)
 
 
 @pytest.mark.parametrize("name", sorted(set(CALIBRATORS) - {"shift-aware"}))

@@ -163,6 +163,37 @@ def test_every_claim_is_computed_a_second_time() -> None:
     assert {claim.name for claim in CLAIMS} - tried == {"calibration-keeps-predictions", "calibration-keeps-scores"}
 
 
+def test_what_calibration_changes_is_named_by_its_set_and_severity() -> None:
+    """Two severities of one shift would otherwise read the same, and 0 is no severity."""
+    places = [("clean", 0), ("motion_blur", 2), ("motion_blur", 5)]
+    rows = [row("alpha-beta", *place, "alpha-beta", "predictions_changed", 0.01 * place[1]) for place in places]
+    (finding,) = [f for f in judge(Results.without_resamples(rows)) if f.claim.name == "calibration-keeps-predictions"]
+    assert [one.name for one in finding.evidence] == ["clean", "motion blur 2", "motion blur 5"]
+    assert [one.value for one in finding.evidence] == [0, 0.02, 0.05]
+
+
+@pytest.mark.parametrize(("count", "end"), [(1, "%"), (3, "%"), (4, " % and 1 more"), (5, " % and 2 more")])
+def test_three_exceptions_are_listed_and_the_others_counted(count: int, end: str) -> None:
+    rows = [row("alpha-beta", "fog", i, "alpha-beta", "predictions_changed", 0.01) for i in range(1, count + 1)]
+    (finding,) = [f for f in judge(Results.without_resamples(rows)) if f.claim.name == "calibration-keeps-predictions"]
+    assert finding.judgement == "contradicted"
+    assert finding.note.startswith("fog 1 +1.0 [")
+    assert finding.note.count(";") == min(count, 3) - 1
+    assert finding.note.endswith(end)
+
+
+def test_a_model_is_named_once_where_it_is_compared_with_itself(found: dict[str, Finding]) -> None:
+    assert [one.name for one in found["h-sees-concept"].evidence] == ["cifar100: h − g"]
+    assert found["beats-vanilla-msp"].evidence[1].name == "cifar100: alpha-beta u − vanilla msp"
+
+
+def test_a_mean_over_one_set_has_the_name_of_the_set(drawn: Drawn, found: dict[str, Finding]) -> None:
+    assert found["u-best-of-alpha-beta"].evidence[0].name == "mean of 4 sets: u − g"
+    rows = [one for one in drawn.rows if one.shift == "cifar100"]
+    (alone,) = [f for f in judge(Results.without_resamples(rows)) if f.claim.name == "u-best-of-alpha-beta"]
+    assert [one.name for one in alone.evidence] == ["cifar100: u − g", "cifar100: u − h"]
+
+
 def test_margins_are_those_that_the_page_of_results_states() -> None:
     assert {claim.name: claim.margin for claim in CLAIMS if claim.margin} == MARGINS
 

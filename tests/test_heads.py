@@ -17,6 +17,7 @@ from shiftprism.heads import (
     Geometric,
     Head,
     HyperFree,
+    Inner,
     Linear,
     LogitNorm,
     T2FNorm,
@@ -99,6 +100,14 @@ def test_a_model_cast_to_half_keeps_its_head_in_float32(name: str) -> None:
 
 
 @every_head
+def test_the_loss_depends_on_every_parameter(name: str) -> None:
+    """A bias that no output reads would be saved, counted, and an error in training on several processes."""
+    head = head_of(name).train()
+    head.loss(head(features_of()), torch.arange(20) % 4).backward()
+    assert [key for key, parameter in head.named_parameters() if parameter.grad is None] == []
+
+
+@every_head
 def test_state_round_trips(name: str) -> None:
     head, other = head_of(name, seed=1), head_of(name, seed=2)
     other.load_state_dict(head.state_dict())
@@ -176,6 +185,8 @@ def test_what_a_head_gathered_is_in_its_state(name: str) -> None:
 def test_wrong_features_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"Expected `features` to be of shape \(N, 6\) but got shape \(3, 5\)"):
         head_of(name)(torch.zeros(3, 5, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"Expected `features` to be of shape \(N, 6\) but got shape \(6,\)"):
+        head_of(name)(torch.zeros(6, dtype=torch.float16, requires_grad=True))
     with pytest.raises(ValueError, match="Expected `out_features` to be a positive number but got 0"):
         HEADS[name](3, 0)
 
@@ -225,6 +236,14 @@ def test_geometric_adds_two_linear_maps() -> None:
     assert count(Geometric(640, 10)) - count(Linear(640, 10)) == 2 * (640 + 1)
 
 
+def test_a_norm_below_a_millionth_counts_as_a_millionth() -> None:
+    head = Linear(2, 2).double()
+    with torch.no_grad():
+        head.weight.copy_(torch.eye(2))
+        similarities = head.outputs(torch.tensor([[1.5e-6, 0], [5e-7, 0]], dtype=torch.float64)).similarities
+    assert similarities[:, 0].tolist() == pytest.approx([1, 0.5])
+
+
 def test_equal_seeds_give_equal_class_weights() -> None:
     drawn = [head_of(name, seed=3).get_parameter("weight") for name in ("vanilla", "alpha-beta", "gsd")]
     assert all(torch.equal(drawn[0], weight) for weight in drawn)
@@ -244,6 +263,16 @@ def test_cosine_by_hand() -> None:
         outputs = head.outputs(torch.tensor([[3.0, 4.0]]))
     torch.testing.assert_close(outputs.similarities, torch.tensor([[0.6, 1.4 / math.sqrt(2)]]))
     torch.testing.assert_close(outputs.raw, 5 * outputs.similarities)
+
+
+def test_generalized_odin_starts_as_its_public_code_does() -> None:
+    """N(0, 2/D) by He et al., and a bias of 0; nn.Linear's start has a sixth of this variance."""
+    torch.manual_seed(0)
+    for head in (Inner(400, 100), Cosine(400, 100), Euclidean(400, 100)):
+        weight = head.weight.detach()
+        assert float(weight.var()) == pytest.approx(2 / 400, rel=0.05)
+        assert float(weight.abs().max()) > 3 * math.sqrt(2 / 400)  # no uniform draw has such tails
+    assert not Inner(400, 100).get_parameter("bias").any()
 
 
 def test_hyper_free_by_hand() -> None:

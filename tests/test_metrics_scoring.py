@@ -154,6 +154,13 @@ def test_interval_of_pairs_is_the_normal_one_for_a_mean() -> None:
     assert (low, high) == pytest.approx((value - half, value + half), abs=0.1 * half)
 
 
+def test_an_interval_of_more_rows_than_are_resampled_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One resample of 18 rows at a time is then the least."""
+    monkeypatch.setattr("shiftprism.metrics._interval._INDICES_AT_ONCE", 7)
+    value, low, high = interval(auroc, np.arange(2.0, 12), np.arange(8.0), resamples=50)
+    assert low < value < high
+
+
 def test_interval_follows_its_seed_and_level() -> None:
     rng = np.random.default_rng(0)
     id, ood = rng.normal(1, 1, 60), rng.normal(0, 1, 50)

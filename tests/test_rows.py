@@ -21,6 +21,7 @@ from shiftprism.rows import (
     read_rows,
     write_rows,
 )
+from shiftprism.rows._row import format_brief_rows
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +151,11 @@ def test_brief_lines_give_the_same_rows_and_the_resamples_that_are_compared(resu
         ours = back.resamples[place[row.weights, row.shift, row.subject, row.metric]]
         apart = np.clip(resampled - resampled.mean(), -4 * row.error, 31 / 8 * row.error)  # there the letters end
         assert ours - row.value == pytest.approx(apart, abs=row.error / 15 + 1e-6)
+
+
+def test_no_row_is_lost_for_want_of_its_letters() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        format_brief_rows([sample(0), sample(1)], [""])
 
 
 def test_letters_that_are_cut_off_are_noticed(results: Results, tmp_path: Path) -> None:

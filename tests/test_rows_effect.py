@@ -9,6 +9,7 @@ from scipy import stats
 from interval_coverage import cover
 from rows_examples import made_results, row
 from shiftprism.rows import RESAMPLES, Effect, Measured, Results, adjust_p_values
+from shiftprism.rows._effect import DRAWS
 
 
 def images(seed: int = 0) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
@@ -81,6 +82,15 @@ def test_own_image_noise_is_counted_once() -> None:
     noise = images()
     both = Effect.of(dict.fromkeys(range(5), 0.5), {s: 0.5 + noise + own[s] for s in range(5)}, "m", 1)
     assert both.error == pytest.approx(1, rel=0.15)
+
+
+def test_the_shared_image_noise_is_what_own_noise_leaves_of_it() -> None:
+    """Two seeds move by a + b and a − b, uncorrelated: their mean by a, of which Var b is chance of the two."""
+    a, b = np.tile([1.0, -1.0], RESAMPLES // 2), 0.5 * np.tile([1.0, 1.0, -1.0, -1.0], RESAMPLES // 4)
+    effect = Effect.of({0: 0.7, 1: 0.9}, {0: 0.7 + a + b, 1: 0.9 + a - b}, "m", 1)
+    shared, over_seeds = effect.variances
+    assert shared == pytest.approx(np.var(a, ddof=1) - np.var(b, ddof=1))
+    assert over_seeds[0] == pytest.approx((0.01, 1))
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
@@ -170,6 +180,15 @@ def test_rank_correlation_is_spearmans() -> None:
         assert found.draws[draw] == pytest.approx(stats.spearmanr([1, 2, 3, 4], [one[draw] for one in drawn]).statistic)
     assert (found.seeds, found.n) == (2, 9)
     assert Effect.rank_correlation([effect_of({0: 0.5})] * 3).value == 0
+
+
+def test_the_interval_of_draws_is_their_middle_95_percent_and_holds_the_value() -> None:
+    parts, draws = effect_of({0: 0.5}).parts, np.linspace(0, 1, 2001)
+    assert Effect(parts, 1, draws, 0.5).ends == pytest.approx((0.025, 0.975))
+    assert Effect(parts, 1, draws, 0.99).ends == pytest.approx((0.025, 0.99))
+    assert Effect(parts, 1, draws, 0.01).ends == pytest.approx((0.01, 0.975))
+    assert Effect(parts, 1, draws, 0.5).p_value(0.025) == pytest.approx(0.05, abs=0.002)
+    assert Effect(parts, 1, draws, 0.5).p_value(-1) == 2 / DRAWS  # none beyond: no smaller than draws can tell
 
 
 def test_draws_have_the_error_of_the_effect() -> None:

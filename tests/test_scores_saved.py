@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from examples import features_of, head_of
+from python_device import register
 from shiftprism._files import read_json, write_json, write_tensors
 from shiftprism.outputs import Outputs
 from shiftprism.scores import KNN, SCORES, Fitted, load
@@ -43,12 +44,32 @@ def test_saved_and_loaded_it_scores_the_same(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FITTED)
+def test_fitted_on_another_device_it_stays_there(name: str) -> None:
+    """A buffer that is made on the CPU would stop a GPU."""
+    register()
+
+    def there(outputs: Outputs) -> Outputs:
+        return Outputs(*(field.to("other") for field in outputs))
+
+    known, reference, shifted, new = (there(draw_outputs(n, seed)) for n, seed in ((120, 1), (50, 3), (50, 4), (30, 2)))
+    labels, head = (torch.arange(120) % 4).to("other"), head_of("vanilla").to("other")
+    score = SCORES[name].fit(known, labels, head=head, reference=reference, shifted=shifted)
+    assert isinstance(score, Fitted)
+    assert {key for key, tensor in score.state_dict().items() if tensor.device.type != "other"} == set()
+    found = score(new)
+    assert found.device.type == "other"
+    torch.testing.assert_close(found.cpu(), fit(name)(draw_outputs(30, seed=2)))
+
+
+@pytest.mark.parametrize("name", FITTED)
 def test_a_single_file_of_an_older_version_is_read_with_a_warning(name: str, tmp_path: Path) -> None:
     score, new = fit(name), draw_outputs(30, seed=2)
     about = {"format": "shiftprism-score-1", "score": type(score).__name__, "settings": json.dumps(score.settings)}
     write_tensors(tmp_path / "old.safetensors", score.state_dict(), about)
-    with pytest.warns(UserWarning, match=r"old\.safetensors is a score in an older format; save it again, to a folder"):
+    words = r"old\.safetensors is a score in an older format; save it again, to a folder"
+    with pytest.warns(UserWarning, match=words) as caught:
         again = load(tmp_path / "old.safetensors")
+    assert caught[0].filename == __file__  # it points at the line that loads
     assert torch.equal(again(new), score(new))
     assert repr(again) == repr(score)
 

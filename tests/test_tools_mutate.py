@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from mutate import describe
+import mutate
 
 SOURCE = '''
 @dataclass(frozen=True)
@@ -71,6 +71,20 @@ def test_the_same_seed_draws_the_same_mutants_from_every_room(mutants: ModuleTyp
     assert sum("/metrics/" in one.file for one in drawn) == 20
 
 
+def test_a_line_that_only_an_import_runs_is_tried_with_the_tests_of_its_file_or_room(mutants: ModuleType) -> None:
+    tests = mutate.Tests.__new__(mutate.Tests)
+    tests.budget = 10.0
+    tests.seconds = {"tests/test_rows.py::a": 1.0, "tests/test_rows_folder.py::b": 2.0, "tests/test_heads.py::c": 1.0}
+    tests.lines = {"src/shiftprism/rows/_x.py": {3: {"tests/test_rows_folder.py::b"}, 4: set()}}
+    tests.lines["src/shiftprism/rows/_table.py"] = {4: set()}
+
+    def choose(file: str, line: int) -> list[str]:
+        return tests.choose(mutants.Mutant(f"src/shiftprism/rows/{file}.py", line, 0, 1, "constant", "1", "0"))
+
+    assert choose("_x", 3) == choose("_x", 4) == ["tests/test_rows_folder.py::b"]
+    assert choose("_table", 4) == ["tests/test_rows.py::a", "tests/test_rows_folder.py::b"]
+
+
 def test_survivors_are_listed_with_their_judgement_and_a_time_limit_counts_as_killed(tmp_path: Path) -> None:
     results = {"rows": ["killed", "timeout", "survived", "killed"], "heads": ["survived"]}
     entries = [
@@ -79,7 +93,7 @@ def test_survivors_are_listed_with_their_judgement_and_a_time_limit_counts_as_ki
         for number, result in enumerate(found)
     ]
     (tmp_path / "judged.json").write_text(json.dumps({"rows 2": "equivalent"}))
-    assert describe(entries, list(results), tmp_path / "judged.json").splitlines()[2:] == [
+    assert mutate.describe(entries, list(results), tmp_path / "judged.json").splitlines()[2:] == [
         "| rows | 4 | 3 | 1 | 75 % |",
         "| heads | 1 | 0 | 0 | 0 % |",
         "| all | 5 | 3 | 1 | 60 % |",

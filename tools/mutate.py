@@ -40,7 +40,9 @@ USERS = ("recommend", "edits", "report_tables", "cli_calibrate")
 LONGEST = 12.0
 """Seconds that a test may compute, its fixtures included, to take part."""
 SECONDS = 10.0
-"""Tests are tried until they computed so long together when they were recorded."""
+"""Tests are tried until they computed so long together when they were recorded; on survivors three times as long."""
+QUICK = 0.5
+"""Tests that compute less are tried before all others."""
 
 
 LIBRARIES = (
@@ -169,7 +171,7 @@ class Tests:
     """What the tests of the copy run, recorded once for each test file and version of the source."""
 
     def __init__(self, out: Path, rooms: Sequence[str], users: bool) -> None:
-        self.copy = out / "copy"
+        self.copy, self.budget = out / "copy", 3 * SECONDS if users else SECONDS
         self.seconds: dict[str, float] = {}
         self.lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         source = b"".join(file.read_bytes() for file in sorted((self.copy / "src").rglob("*.py")))
@@ -192,20 +194,22 @@ class Tests:
                     self.lines[file][int(line)] |= set(names)
 
     def choose(self, mutant: Mutant) -> list[str]:
-        """Tests that run the mutant's line, quick files first; then others of those files: they share its fixtures."""
-        lines = self.lines[mutant.file]
-        # what an import runs belongs to no test
+        """Tests that run the mutant's line, quick ones first; then others of those files: they share its fixtures."""
+        lines, room = self.lines[mutant.file], mutant.file.split("/")[2]
+        # what an import runs belongs to no test: those of the file are tried, or of the room
         direct = lines[mutant.line] or set[str]().union(*lines.values())
+        direct = direct or {test for test in self.seconds if test.startswith(f"tests/test_{room}")}
         by_file = defaultdict[str, list[str]](list)
         for test in self.seconds:
             by_file[test.partition("::")[0]].append(test)
         chosen, spent = list[str](), 0.0
-        for own in (direct, set(self.seconds) - direct):
+        quick = {test for test, seconds in self.seconds.items() if seconds < QUICK}
+        for own in (direct & quick, direct - quick, set(self.seconds) - direct):
             parts = [[test for test in tests if test in own] for tests in by_file.values() if direct & set(tests)]
             parts.sort(key=lambda part: sum(self.seconds[test] for test in part))
             for test in chain.from_iterable(sorted(part, key=self.seconds.__getitem__) for part in parts):
                 spent += self.seconds[test]
-                if not chosen or spent < SECONDS:
+                if not chosen or spent < self.budget:
                     chosen.append(test)
         return chosen
 

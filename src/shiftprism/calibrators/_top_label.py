@@ -82,7 +82,7 @@ class Isotonic(TopLabel):
 class Histogram(TopLabel):
     """Top confidence by bins of equal count: the share of right predictions in each (Zadrozny & Elkan 2001).
 
-    `fit` makes `bins=15` of them; fewer where confidences are equal.
+    `fit` makes `bins=15` of them; fewer where samples are few or their confidences equal.
 
     >>> outputs = Outputs.from_logits(torch.randn(200, 3) * 5)
     >>> Histogram.fit(outputs, torch.arange(200) % 3).values.shape
@@ -94,12 +94,13 @@ class Histogram(TopLabel):
         if bins < 1:
             raise wrong("bins", "at least 1", bins, "15 is usual")
         confidence, right = _confidence(data)
-        # Ties can make quantiles equal, and the last one equal to the maximum: either would leave a bin empty.
-        edges = np.unique(np.quantile(confidence, np.arange(1, bins) / bins))
-        edges = edges[edges < confidence.max()]
+        quantiles = np.quantile(confidence, np.arange(1, bins) / bins)
+        # Ties or few samples can put two quantiles between the same two samples, and the last one at the maximum:
+        # either would leave a bin empty.
+        below, first = np.unique(np.searchsorted(np.sort(confidence), quantiles, "right"), return_index=True)
+        edges = quantiles[first[below < len(confidence)]]
         place = np.searchsorted(edges, confidence, "left")
-        counts = np.bincount(place, minlength=len(edges) + 1)
-        shares = np.bincount(place, right, len(edges) + 1) / np.maximum(counts, 1)
+        shares = np.bincount(place, right) / np.bincount(place)
         return [cls._candidate(data, edges, shares)]
 
 
