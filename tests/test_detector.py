@@ -217,6 +217,7 @@ def test_saved_and_loaded_it_decides_the_same(
         ({"names": 7}, "where names is 7"),
         ({"concept": None}, "where concept is None"),
         ({"false_alarm": 7}, "where false_alarm is 7"),
+        ({"false_alarm": 0.06}, "detector.json, which was changed; .* another level needs none"),
         ({"fingerprint": "0"}, "whose parts are not those it was saved with"),
     ],
 )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from shiftprism import __version__
 from shiftprism._checks import wrong
-from shiftprism._files import fingerprint, read_json, read_tensors, write_json, write_tensors
+from shiftprism._files import digest_json, fingerprint, read_json, read_tensors, write_json, write_tensors
 from shiftprism.calibrators import load as load_calibrator
 from shiftprism.classifier import Classifier
 from shiftprism.detector._bundled import find_bundled
@@ -24,6 +24,8 @@ ABOUT = "detector.json"
 _RANKS = "ranks.safetensors"
 _RANKS_FORMAT = "shiftprism-detector-ranks"
 _ADVICE = "fit the detector again"
+_DIGEST = "digest"
+"""In detector.json: of everything else in it. Older files have none."""
 
 
 def save(detector: Detector, folder: Path) -> None:
@@ -56,7 +58,7 @@ def save(detector: Detector, folder: Path) -> None:
         "ranks": fingerprint(tensors),
         "fingerprint": detector.fingerprint(),
     }
-    write_json(folder / ABOUT, about)
+    write_json(folder / ABOUT, about | {_DIGEST: digest_json(about)})
 
 
 def precision_of(classifier: Classifier | None) -> str:
@@ -103,6 +105,10 @@ def _load(folder: Path, **model: Any) -> Detector:
     if detector.fingerprint() != about["fingerprint"]:
         got = f"{folder}, whose parts are not those it was saved with"
         raise wrong("folder", "a whole saved detector", got, _ADVICE)
+    rest = {name: value for name, value in about.items() if name != _DIGEST}
+    if _DIGEST in about and about[_DIGEST] != digest_json(rest):  # the level is no part of the fingerprint
+        got = f"{folder / ABOUT}, which was changed"
+        raise wrong("folder", "a whole saved detector", got, "fit it again; another level needs none: --false-alarm")
     return detector
 
 

@@ -113,7 +113,16 @@ def read_result(out: Path) -> dict[str, Any]:
         value = result.get(name)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
             raise wrong("path", "the result of a run", f"{path} with {name} = {value!r:.40}", advice)
+    accuracy, images = result["test_accuracy"], result["test_images"]
+    if type(images) is not int or not 0 < images < 1 << 40 or not _is_share(accuracy, images):
+        got = f"{path} with an accuracy of {accuracy!r:.20} on {images!r:.20} images"
+        raise wrong("path", "the result of a run", got, advice)
     return result
+
+
+def _is_share(accuracy: float, images: int) -> bool:
+    """Whether some number of right answers gives this accuracy."""
+    return accuracy <= 1 and round(accuracy * images) / images == accuracy
 
 
 def _read_history(path: Path) -> list[dict[str, Any]]:
