@@ -158,12 +158,11 @@ def test_the_report_says_what_clean_rows_pay() -> None:
     report = ShiftAware.fit(*few, shifted=copies).report
     assert report.kept != "logits"
     assert "clean rows alone are worse (NLL " in report.note
-    soft = few[0]._replace(logits=3 * few[0].logits)  # over-confident on clean data too: both gain
-    gained = ShiftAware.fit(
-        soft, few[1], shifted={name: (o._replace(logits=3 * o.logits), y) for name, (o, y) in copies.items()}
-    )
-    assert gained.report.kept == "fit"
-    assert "clean rows" not in gained.report.note
+    outputs, labels = photograph()
+    copies = {name: (shifted._replace(logits=3 * shifted.logits), truth) for name, (shifted, truth) in copies.items()}
+    report = ShiftAware.fit(outputs._replace(logits=3 * outputs.logits), labels, shifted=copies).report
+    assert report.kept == "fit"  # over-confident on clean data too, so that both gain
+    assert "clean rows" not in report.note
 
 
 def test_few_or_perfect_answers_keep_a_temperature() -> None:

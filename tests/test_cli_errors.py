@@ -19,7 +19,9 @@ import pytest
 import torch
 
 from monitor_examples import draw_stream, make_reference
-from shiftprism import scores
+from shiftprism import calibrators, scores
+from shiftprism._npz import DamagedFile, open_zip
+from shiftprism.calibrators import Temperature
 from shiftprism.classifier import Classifier
 from shiftprism.cli import main
 from shiftprism.datasets import load
@@ -342,6 +344,31 @@ def test_a_score_of_an_unknown_kind_names_its_folder(tmp_path: Path) -> None:
     (tmp_path / "s/score.json").write_text(json.dumps(about | {"score": {"a": 1}}))
     with pytest.raises(ValueError, match=re.escape(f"{tmp_path / 's'} of {{'a': 1}}")):
         scores.load(tmp_path / "s")
+
+
+def test_a_setting_of_a_score_or_calibrator_that_was_changed(tmp_path: Path) -> None:
+    outputs, labels = Outputs.from_logits(torch.randn(60, 3)), torch.arange(60) % 3
+    Mahalanobis.fit(outputs, labels, space="logits").save(tmp_path / "score")
+    Temperature.fit(outputs, labels).save(tmp_path / "calibrator")
+    for load_module, name, old, new in (
+        (scores.load, "score", '"space": "logits"', '"space": "features"'),
+        (calibrators.load, "calibrator", '"iterations": ', '"iterations": 1'),
+    ):
+        file = tmp_path / name / f"{name}.json"
+        load_module(file.parent)
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old, new))
+        with pytest.raises(ValueError, match=rf"{name}\.json, which was changed"):
+            load_module(file.parent)
+
+
+def test_a_name_in_a_zip_file_that_is_not_utf8(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("\u00e9.txt", "x")
+    content = (tmp_path / "a.zip").read_bytes()
+    (tmp_path / "a.zip").write_bytes(content.replace("\u00e9".encode(), b"\xff\xfe"))
+    with pytest.raises(DamagedFile, match=r"a\.zip is damaged at byte"):
+        open_zip(tmp_path / "a.zip")
 
 
 def test_a_second_calibrator_does_not_replace_the_first(shiftprism: Run, model: Path) -> None:

@@ -24,7 +24,7 @@ WEIGHTS = "weights.safetensors"
 
 
 _DIGEST, _ABOUT_DIGEST = "digest", "digest of metadata"
-"""In the metadata of a safetensors file: of its tensors, and of the other metadata."""
+"""In the metadata of a safetensors file: of its tensors, and of other metadata. In sealed JSON: of all else in it."""
 
 
 def check_file(path: Path) -> Path:
@@ -71,8 +71,19 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def digest_json(value: Any) -> str:
-    """A SHA-256 of a JSON value, whatever the order of its keys."""
+def write_sealed(path: Path, value: dict[str, Any]) -> None:
+    """Write a JSON object with a digest of all that is in it, for `check_seal`."""
+    write_json(path, value | {_DIGEST: _digest_json(value)})
+
+
+def check_seal(path: Path, found: Mapping[str, Any], expected: str, advice: str) -> None:
+    """Refuse the object of a JSON file whose digest differs. Older files have none."""
+    rest = {name: value for name, value in found.items() if name != _DIGEST}
+    if _DIGEST in found and found[_DIGEST] != _digest_json(rest):
+        raise wrong("folder", expected, f"{path}, which was changed", advice)
+
+
+def _digest_json(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
@@ -101,7 +112,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], about: dict[str, str])
 
     arrays = all(hasattr(value, "__array_interface__") for value in tensors.values())  # torch tensors have none
     about = about | {_DIGEST: _digest(tensors)}
-    about |= {_ABOUT_DIGEST: _digest_words(about)}
+    about |= {_ABOUT_DIGEST: _digest_json(about)}
     with replacing(path) as beside:
         try:
             if arrays:
@@ -175,13 +186,9 @@ def _check_metadata(path: Path, about: dict[str, str] | None, known: str | None,
     if known is not None and about.get("format") != known:
         raise wrong("path", f"a file of format {known}", f"{path} of format {about.get('format')}", advice)
     written = about.pop(_ABOUT_DIGEST, None)  # older files have none, and those of others
-    if written is not None and written != _digest_words(about):
+    if written is not None and written != _digest_json(about):
         raise wrong("path", "a whole safetensors file", f"{path}, whose metadata have changed", advice)
     return about
-
-
-def _digest_words(about: Mapping[str, str]) -> str:
-    return digest_json(dict(about))
 
 
 def _digest(tensors: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from shiftprism._checks import Floats, Integers, classes, matrix, wrong
-from shiftprism._files import WEIGHTS, fingerprint, write_json, write_tensors
+from shiftprism._files import WEIGHTS, fingerprint, write_sealed, write_tensors
 from shiftprism.calibrators._acceptance import HeldOut, Losses, is_clear, sample_losses, second_choices
 from shiftprism.calibrators._scaled_loss import ScaledLoss
 from shiftprism.metrics import ece
@@ -184,7 +184,7 @@ class Calibrator(nn.Module, ABC):
             "model": model,
             "weights": fingerprint(tensors),
         }
-        write_json(folder / ABOUT, about)
+        write_sealed(folder / ABOUT, about)
         (folder / OLD_WEIGHTS).unlink(missing_ok=True)
 
 

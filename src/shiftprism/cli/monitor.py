@@ -241,7 +241,7 @@ def _read_verdicts(lines: list[bytes], before: int, source: str) -> "Verdicts":
     try:
         arrays: dict[str, Any] = {name: np.asarray(values) for name, values in columns.items()}
         return Verdicts(**arrays)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         got = f"lines {before + 1} to {before + len(lines)} of {source} ({error})"
         raise wrong("--jsonl", "numbers and kinds", got, "see Verdicts.to_dicts") from error
 

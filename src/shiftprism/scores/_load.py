@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from shiftprism._checks import wrong
-from shiftprism._files import WEIGHTS, fingerprint, read_json, read_tensors
+from shiftprism._files import WEIGHTS, check_seal, fingerprint, read_json, read_tensors
 from shiftprism.scores._fitted import FORMAT, Fitted
 from shiftprism.scores._gaussian import SPACES, Mahalanobis
 from shiftprism.scores._neighbours import KNN, NNGuide
@@ -48,6 +48,7 @@ def load(folder: str | Path) -> Fitted:
     score = _build(about.get("score"), tensors, about.get("settings"), path)
     if about.get("weights") != fingerprint(tensors):
         raise wrong("folder", "a whole saved score", f"{path} with the weights of another fit", _ADVICE)
+    check_seal(path / "score.json", about, "a whole saved score", _ADVICE)
     return score
 
 
