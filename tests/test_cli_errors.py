@@ -299,6 +299,10 @@ def test_a_result_that_no_run_can_have(shiftprism: Run, edit: dict[str, float]) 
     result = json.loads(Path("run/result.json").read_text())
     Path("run/result.json").write_text(json.dumps(result | edit))
     assert_one_line(shiftprism(*words, "--resume"), "result.json with an accuracy of")
+    Path("run/result.json").write_text(json.dumps(result | {"test_accuracy": 1.0}))
+    assert_one_line(shiftprism(*words, "--resume"), "result.json, which was changed")
+    Path("run/result.json").write_text(json.dumps(result))
+    assert shiftprism(*words, "--resume").code == 0
 
 
 def test_a_model_without_a_recipe_names_its_folder(shiftprism: Run, model: Path) -> None:

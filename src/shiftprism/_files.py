@@ -76,11 +76,12 @@ def write_sealed(path: Path, value: dict[str, Any]) -> None:
     write_json(path, value | {_DIGEST: _digest_json(value)})
 
 
-def check_seal(path: Path, found: Mapping[str, Any], expected: str, advice: str) -> None:
-    """Refuse the object of a JSON file whose digest differs. Older files have none."""
+def check_seal(path: Path, found: Mapping[str, Any], expected: str, advice: str) -> dict[str, Any]:
+    """The object of a JSON file without its digest; an error where that differs. Older files have none."""
     rest = {name: value for name, value in found.items() if name != _DIGEST}
     if _DIGEST in found and found[_DIGEST] != _digest_json(rest):
         raise wrong("folder", expected, f"{path}, which was changed", advice)
+    return rest
 
 
 def _digest_json(value: Any) -> str:
