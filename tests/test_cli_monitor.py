@@ -77,6 +77,7 @@ def test_a_separate_state_leaves_the_first_alone(tmp_path: Path) -> None:
         ("[]", "line 3 of "),
         ("[" * 100_000, "line 3 of "),
         (json.dumps(draw_stream(0, 1).to_dicts()[0] | {"label": 10**30}), "numbers and kinds"),
+        (json.dumps(draw_stream(0, 1).to_dicts()[0] | {"confidence": 7.0}), "verdicts that a monitor takes"),
         (None, "numbers and kinds"),
     ],
 )

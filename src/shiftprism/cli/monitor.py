@@ -94,15 +94,24 @@ def monitor(
         batches = _read_folder(watch, own.bookmark, score, once, wait)
     elif jsonl is not None:
         batches = _read_lines(jsonl)
-    show(own, _follow(own, path, batches))
+    show(own, _follow(own, path, batches, jsonl))
     raise typer.Exit(EXIT_CODES[own.status().level])
 
 
-def _follow(own: "Monitor", path: Path, batches: Iterator[Batch]) -> Iterator[tuple[int, Batch]]:
-    """Feed a monitor; each batch is in the state before it is passed on, with its first observation number."""
+def _follow(own: "Monitor", path: Path, batches: Iterator[Batch], source: str | None) -> Iterator[tuple[int, Batch]]:
+    """Feed a monitor; each batch is in the state before it is passed on, with its first observation number.
+
+    Verdicts of a `source` of lines may be such as no detector gives.
+    """
+    from shiftprism._errors import wrong
+
     for batch in batches:
         first = own.observations
-        own.update(batch.verdicts)
+        try:
+            own.update(batch.verdicts)
+        except ValueError as error:
+            got = f"{source} ({str(error).rstrip('.')})"
+            raise wrong("--jsonl", "verdicts that a monitor takes", got, "see Verdicts.to_dicts") from error
         own.bookmark = batch.bookmark
         own.save(path)
         yield first, batch
