@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from shiftprism._errors import wrong
 from shiftprism._extras import need
 from shiftprism._files import check_file, replacing
-from shiftprism.verdicts import KINDS
 
 if TYPE_CHECKING:
     from shiftprism.detector import FileVerdict
@@ -108,6 +107,8 @@ class VerdictFile:
 
 def _is_row(row: dict[str, Any]) -> bool:
     """Whether a row has our columns, and either a kind or a problem."""
+    from shiftprism.verdicts import KINDS
+
     if set(row) != set(COLUMNS) or not row["path"]:
         return False
     return row["kind"] in KINDS and not row["problem"] if row["kind"] else bool(row["problem"])
