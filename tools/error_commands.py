@@ -38,7 +38,7 @@ FORBIDDEN = ("Traceback", "[Errno", "<_io.", "allow_pickle", "unexpected ")
 
 
 class Case(NamedTuple):
-    """A command, how it ended before, and how it must end."""
+    """A command, how it ended before by the words of the issue, and how it must end."""
 
     before: str
     words: str
@@ -73,15 +73,15 @@ CASES = (
     Case(f"{TRACE} (channels differ)", "calibrate model --data svhn --split test --root svhn", "--data"),
     Case(TRACE, "data show digits --first 100000 --to sheet.png", "--first"),
     *(Case(TRACE, f"calibrate edit-{number} --data digits", "Expected RUN") for number in range(1, len(EDITS) + 1)),
-    Case(f"{TRACE} (RecursionError)", "calibrate brackets --data digits", "model.json"),
-    Case(f"{TRACE} (memory)", "calibrate --logits bomb.npz", "--logits"),
+    Case(TRACE, "calibrate brackets --data digits", "model.json"),
+    Case(TRACE, "calibrate --logits bomb.npz", "--logits"),
     Case(TRACE, "train --preset smoke --epochs 1 --out run --resume", "result.json"),
-    Case("a page of usage in a box", "dmeo", "No such command", 2),
-    Case("a page of usage in a box", "train --foo", "No such option", 2),
-    Case("a page of usage in a box", "train --epochs x", "--epochs", 2),
-    Case("a page of usage in a box", "claims", "Missing argument", 2),
-    Case("a page of Ray's log", BENCH + "--cluster localhost:1 --out c1", "--cluster"),
-    Case("a page of Ray's log", BENCH + "--cluster nowhere --out c2", "--cluster"),
+    Case("more than two lines", "dmeo", "No such command", 2),
+    Case("more than two lines", "train --foo", "No such option", 2),
+    Case("more than two lines", "train --epochs x", "--epochs", 2),
+    Case("more than two lines", "claims", "Missing argument", 2),
+    Case("more than two lines", BENCH + "--cluster localhost:1 --out c1", "--cluster"),
+    Case("more than two lines", BENCH + "--cluster nowhere --out c2", "--cluster"),
     Case("named a Python argument", "train --held-out 3", "Expected --held-out"),
     Case("[Errno 17]", "demo --to notes.txt", "notes.txt: File exists"),
     Case("<_io.BytesIO …>", "data show damaged --to sheet.png --split all", "damaged/a/1.png"),
@@ -98,7 +98,7 @@ CASES = (
     Case(f"{SILENT}, a black image", "data show floats --to sheet.png --split all", "its pixels are floats"),
     Case(f"{SILENT}, a black image", "score cifar10 floats/a/1.tiff", "its pixels are floats", 4),
     Case(
-        f"{SILENT}, hidden colours shown",
+        f"{SILENT}, not composed on white",
         "data show clear --to clear.png --split all --images 1 --size 8",
         "",
         0,
@@ -112,7 +112,7 @@ CASES = (
     Case(SILENT, "benchmark --suite digits --models ''", "--models"),
     Case(SILENT, "train --preset smoke --epochs 1 --momentum 2 --out m", "--momentum"),
     Case(SILENT, "data check --root nosuch", "--root"),
-    Case("an error after hours of work", BENCH + "--runs colour --out grid", "--runs"),
+    Case("an error after work had begun", BENCH + "--runs colour --out grid", "--runs"),
     Case(
         "weights that only their owner may read",
         "train --preset smoke --epochs 1 --out fresh",
