@@ -152,6 +152,19 @@ def test_exports_with_a_dynamic_batch(fitted: ShiftAware) -> None:
     torch.testing.assert_close(program.module()(outputs), fitted(outputs))
 
 
+def test_the_report_says_what_clean_rows_pay() -> None:
+    # the model is true where style is usual, so that every softer answer costs something there
+    few, copies = photograph(60), shifted_copies()
+    report = ShiftAware.fit(*few, shifted=copies).report
+    assert report.kept != "logits"
+    assert "clean rows alone are worse (NLL " in report.note
+    outputs, labels = photograph()
+    copies = {name: (shifted._replace(logits=3 * shifted.logits), truth) for name, (shifted, truth) in copies.items()}
+    report = ShiftAware.fit(outputs._replace(logits=3 * outputs.logits), labels, shifted=copies).report
+    assert report.kept == "fit"  # over-confident on clean data too, so that both gain
+    assert "clean rows" not in report.note
+
+
 def test_few_or_perfect_answers_keep_a_temperature() -> None:
     outputs, labels = photograph(20)
     report = ShiftAware.fit(outputs, labels, shifted={"same": (outputs, labels)}).report

@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
+import sqlite3
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,10 +16,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 
+from monitor_examples import draw_stream, make_reference
+from shiftprism import calibrators, scores
+from shiftprism._npz import DamagedFile, open_zip
+from shiftprism.calibrators import Temperature
 from shiftprism.classifier import Classifier
 from shiftprism.cli import main
 from shiftprism.datasets import load
+from shiftprism.monitor import Monitor
+from shiftprism.outputs import Outputs
+from shiftprism.scores import Mahalanobis
+from shiftprism.store import MonitorFold, make_observations, monitor_to_bytes, open_store
 
 
 class Ended(NamedTuple):
@@ -278,6 +290,89 @@ def test_the_result_of_another_program(shiftprism: Run) -> None:
     assert shiftprism(*words).code == 0
     Path("run/result.json").write_text('{"score": 1}')
     assert_one_line(shiftprism(*words, "--resume"), "result.json", "test_accuracy")
+
+
+@pytest.mark.parametrize("edit", [{"test_images": 10**30}, {"test_images": 7.0}, {"test_accuracy": 0.51234}])
+def test_a_result_that_no_run_can_have(shiftprism: Run, edit: dict[str, float]) -> None:
+    words = ("train", "--preset", "smoke", "--epochs", "1", "--out", "run")
+    assert shiftprism(*words).code == 0
+    result = json.loads(Path("run/result.json").read_text())
+    Path("run/result.json").write_text(json.dumps(result | edit))
+    assert_one_line(shiftprism(*words, "--resume"), "result.json with an accuracy of")
+    Path("run/result.json").write_text(json.dumps(result | {"test_accuracy": 1.0}))
+    assert_one_line(shiftprism(*words, "--resume"), "result.json, which was changed")
+    Path("run/result.json").write_text(json.dumps(result))
+    assert shiftprism(*words, "--resume").code == 0
+
+
+def test_a_model_without_a_recipe_names_its_folder(shiftprism: Run, model: Path) -> None:
+    about = json.loads((model / "model.json").read_text())
+    del about["recipe"]
+    (model / "model.json").write_text(json.dumps(about))
+    assert_one_line(shiftprism("calibrate", model, "--data", "digits"), "Expected RUN ", str(model))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with 20 observations that its monitor has seen."""
+    path = tmp_path / "store.sqlite"
+    verdicts = draw_stream(0, 20)
+    with open_store(str(path)) as opened:
+        start = monitor_to_bytes(Monitor(make_reference()))
+        stream = opened.open_stream("mine", "a" * 64, ("a", "b", "c"), calibrated=True, state=start)
+        ids = [f"{number:032x}" for number in range(20)]
+        opened.append(make_observations(verdicts, ids, stream.number, "request", 1000.0))
+        opened.fold(stream, MonitorFold())
+    return path
+
+
+def test_a_damaged_monitor_in_a_store(shiftprism: Run, store: Path) -> None:
+    assert shiftprism("store", "list", "--store", store).code == 0
+    content = store.read_bytes()
+    store.write_bytes(content.replace(b"shiftprism-monitor-1", b"shiftprism-monitor-2"))
+    for command in ("list", "check"):
+        assert_one_line(shiftprism("store", command, "--store", store), str(store), "state of a monitor is damaged")
+
+
+def test_a_monitor_that_differs_from_its_observations(shiftprism: Run, store: Path) -> None:
+    with closing(sqlite3.connect(store)) as database, database:
+        database.execute("UPDATE observations SET style = style - 1")
+    ended = shiftprism("store", "check", "--store", store)
+    assert_one_line(ended, str(store), "1 of 1 monitors differ from a replay")
+    assert "DIFFERS" in ended.out
+
+
+def test_a_score_of_an_unknown_kind_names_its_folder(tmp_path: Path) -> None:
+    Mahalanobis.fit(Outputs.from_logits(torch.randn(60, 3)), torch.arange(60) % 3, space="logits").save(tmp_path / "s")
+    about = json.loads((tmp_path / "s/score.json").read_text())
+    (tmp_path / "s/score.json").write_text(json.dumps(about | {"score": {"a": 1}}))
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path / 's'} of {{'a': 1}}")):
+        scores.load(tmp_path / "s")
+
+
+def test_a_setting_of_a_score_or_calibrator_that_was_changed(tmp_path: Path) -> None:
+    outputs, labels = Outputs.from_logits(torch.randn(60, 3)), torch.arange(60) % 3
+    Mahalanobis.fit(outputs, labels, space="logits").save(tmp_path / "score")
+    Temperature.fit(outputs, labels).save(tmp_path / "calibrator")
+    for load_module, name, old, new in (
+        (scores.load, "score", '"space": "logits"', '"space": "features"'),
+        (calibrators.load, "calibrator", '"iterations": ', '"iterations": 1'),
+    ):
+        file = tmp_path / name / f"{name}.json"
+        load_module(file.parent)
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old, new))
+        with pytest.raises(ValueError, match=rf"{name}\.json, which was changed"):
+            load_module(file.parent)
+
+
+def test_a_name_in_a_zip_file_that_is_not_utf8(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("\u00e9.txt", "x")
+    content = (tmp_path / "a.zip").read_bytes()
+    (tmp_path / "a.zip").write_bytes(content.replace("\u00e9".encode(), b"\xff\xfe"))
+    with pytest.raises(DamagedFile, match=r"a\.zip is damaged at byte"):
+        open_zip(tmp_path / "a.zip")
 
 
 def test_a_second_calibrator_does_not_replace_the_first(shiftprism: Run, model: Path) -> None:

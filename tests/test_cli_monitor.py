@@ -71,7 +71,15 @@ def test_a_separate_state_leaves_the_first_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [("{", "line 3"), ('{"label": 1}', "line 3"), ("[]", "line 3"), (None, "numbers and kinds")],
+    [
+        ("{", "line 3 of "),
+        ('{"label": 1}', "line 3 of "),
+        ("[]", "line 3 of "),
+        ("[" * 100_000, "line 3 of "),
+        (json.dumps(draw_stream(0, 1).to_dicts()[0] | {"label": 10**30}), "numbers and kinds"),
+        (json.dumps(draw_stream(0, 1).to_dicts()[0] | {"confidence": 7.0}), "verdicts that a monitor takes"),
+        (None, "numbers and kinds"),
+    ],
 )
 def test_bad_lines(line: "str | None", message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state, path = write_state(tmp_path / "state"), tmp_path / "a.jsonl"
@@ -79,8 +87,16 @@ def test_bad_lines(line: "str | None", message: str, tmp_path: Path, capsys: pyt
     bad = json.dumps(draw_stream(0, 1).to_dicts()[0] | {"kind": "odd"}) if line is None else line
     path.write_text("\n".join([*rows, bad]) + "\n")
     assert run("monitor", state, "--jsonl", path) == 1
-    assert message in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert message in error
+    assert str(path) in error
+    assert error.startswith("shiftprism: Expected --jsonl ")
     assert Monitor.load(state).observations == 0
+
+
+def test_a_line_without_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("monitor", write_state(tmp_path / "state"), "--jsonl", "/dev/zero") == 1
+    assert "/dev/zero with a line of more than 16,777,216 bytes" in capsys.readouterr().err
 
 
 def test_wrong_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

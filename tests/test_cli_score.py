@@ -111,7 +111,9 @@ def test_exit_codes(shiftprism: Run, detector: Path, monkeypatch: pytest.MonkeyP
     Path("bad.png").write_bytes(b"bad")
     codes = [shiftprism("score", detector, *files).code for files in (fine, strange, [*fine, "bad.png"])]
     assert codes == [0, 3, 4]
-    assert shiftprism("score", detector, *strange, "bad.png").code == 5
+    ended = shiftprism("score", detector, *strange, "bad.png")
+    assert ended.code == 5
+    assert ended.err == "shiftprism: 1 of 2 files could not be read; the rows say why\n"
     ended = shiftprism("score", "nosuch", *fine)
     assert ended.code == 1
     assert "Expected DETECTOR to be the folder of a detector" in ended.err
@@ -177,6 +179,19 @@ def test_what_a_killed_run_wrote_is_kept(shiftprism: Run, detector: Path, ending
     assert {row["path"] for row in read_rows(file)} == {str(path) for path in Path("photos").iterdir()}
     kept = whole[:-lost].rpartition(b"\n")[0]
     assert file.read_bytes().startswith(kept[: kept.rindex(b"}" if ending == "jsonl" else b"alarms")])
+
+
+@pytest.mark.parametrize("edit", [{"kind": None}, {"kind": "odd"}, {"problem": "broken"}])
+def test_a_row_with_neither_or_both_of_kind_and_problem_is_refused(
+    shiftprism: Run, detector: Path, edit: dict[str, str | None]
+) -> None:
+    write_digits(Path("photos"), 1)
+    shiftprism("score", detector, "photos", "--to", "verdicts.jsonl")
+    row = json.loads(Path("verdicts.jsonl").read_text())
+    Path("verdicts.jsonl").write_text(json.dumps(row | edit) + "\n")
+    ended = shiftprism("score", detector, "photos", "--to", "verdicts.jsonl")
+    assert ended.code == 1
+    assert "verdicts.jsonl, where row 1 is none of ours" in ended.err
 
 
 @pytest.mark.parametrize("text", ["a,b\n1,2\n", "my notes", '{"rows": 1}\n'])

@@ -53,6 +53,12 @@ def test_files_come_in_order_and_a_bad_one_is_a_row(tmp_path: Path) -> None:
     assert np.array_equal(torch.stack([image for image in whole if image is not None]).numpy(), np.delete(images, 7, 0))
 
 
+@pytest.mark.parametrize("name", ["a.heic", "a.CR2", "a.mp4"])
+def test_another_format_is_not_called_damaged(tmp_path: Path, name: str) -> None:
+    assert problem(write(tmp_path / name, b"x")) == "it is not in an image format we read"
+    assert problem(write(tmp_path / "a.png", b"x")) == "it is not in an image format we read, or is damaged at byte 0"
+
+
 def test_grey_files_have_one_channel_and_others_three(tmp_path: Path) -> None:
     grey = pixels(1, 6, 1)[0]
     assert np.array_equal(read(write(tmp_path / "a.png", png(grey))), grey.transpose(1, 2, 0))

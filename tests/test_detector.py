@@ -217,6 +217,7 @@ def test_saved_and_loaded_it_decides_the_same(
         ({"names": 7}, "where names is 7"),
         ({"concept": None}, "where concept is None"),
         ({"false_alarm": 7}, "where false_alarm is 7"),
+        ({"false_alarm": 0.06}, "detector.json, which was changed; .* another level needs no fit"),
         ({"fingerprint": "0"}, "whose parts are not those it was saved with"),
     ],
 )
@@ -227,6 +228,16 @@ def test_an_edited_description_is_refused(
     file = tmp_path / "detector.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(ValueError, match=message):
+        Detector.load(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["confidence", "false_alarm", "names", "model"])
+def test_a_description_without_a_key_is_refused(detector: Detector, tmp_path: Path, key: str) -> None:
+    detector.save(tmp_path)
+    about = json.loads((tmp_path / "detector.json").read_text())
+    del about[key]
+    (tmp_path / "detector.json").write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=f"where {key} is 'missing'"):
         Detector.load(tmp_path)
 
 

@@ -142,6 +142,15 @@ def test_tensors_that_changed_on_the_disk_are_refused(kind: Literal["pt", "np"],
         read_tensors(path, "x", "do this", kind)
 
 
+def test_metadata_that_changed_on_the_disk_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    write_tensors(path, {"a": np.arange(3)}, {"format": "x", "state": '{"since": 196}'})
+    path.write_bytes(path.read_bytes().replace(b"196", b"192"))
+    for read in (read_tensors, read_metadata):
+        with pytest.raises(ValueError, match=r"got .*x\.safetensors, whose metadata have changed; do this\."):
+            read(path, "x", "do this")
+
+
 def test_an_expanded_tensor_is_written_like_any_other(tmp_path: Path) -> None:
     """Of one element it has stride 0, and torch calls it contiguous all the same."""
     for name, tensor in {"one": torch.zeros(()).expand(1), "many": torch.ones(1, 3).expand(4, 3)}.items():

@@ -122,6 +122,12 @@ def test_a_published_page_answers_every_question(published: Path) -> None:
         assert one.claim.sentence in " ".join(reader.words)
 
 
+def test_a_figure_names_only_what_is_drawn(published: Path) -> None:
+    text = (published / "report.html").read_text(encoding="utf-8")
+    assert "|f| against shift (" in text  # these rows have no medians of α and β
+    assert "β and |f| against shift" not in text
+
+
 def test_tables_are_written_three_times(published: Path) -> None:
     tables = report.make_tables(Results.read(published))
     assert tables

@@ -122,6 +122,7 @@ def test_damaged_resamples_are_an_error(results: Results, tmp_path: Path) -> Non
         json.dumps({**asdict(sample()), "seed": True}),
         json.dumps({**asdict(sample()), "colour": 1}),
         json.dumps({**asdict(sample()), "kind": "style"}),
+        json.dumps({**asdict(sample()), "protocol": "h\ufffdld-out"}),
         json.dumps({**asdict(sample()), "shift": ""}),
         json.dumps({**asdict(sample()), "metric": ""}),
         json.dumps({"model": "m"}),

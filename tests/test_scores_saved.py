@@ -115,7 +115,7 @@ def test_damaged_folders_are_refused_by_name(tmp_path: Path) -> None:
     for change, message in (
         ({"settings": None}, "Expected `path` to be a score with settings"),
         ({"score": "SHE"}, r"Expected `path` to be the tensors of SHE .*bank, patterns is missing or unknown"),
-        ({"score": "Oracle"}, r"Expected `score` to be one of .*KNN, .* but got 'Oracle'"),
+        ({"score": "Oracle"}, r"Expected `path` to be a saved score, one of .*KNN, .* but got .*knn of 'Oracle'"),
     ):
         write_json(tmp_path / "knn" / "score.json", {**about, **change})
         refused(message)

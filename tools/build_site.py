@@ -30,7 +30,7 @@ SECTIONS = {
     ),
 }
 """The pages of docs/ beside the guides, in the order of the menu. A page that is not named is the last of its own."""
-LAST = ("paper", "design", "glossary", "deprecation")
+LAST = ("paper", "design", "errors", "glossary", "deprecation")
 CONFIG = """\
 [project]
 site_name = "ShiftPrism"

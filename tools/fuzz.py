@@ -5,9 +5,9 @@
 A case damages one file of a valid set and runs a command that reads it. It counts
 - tracebacks: an exception that left `main`, or an "unexpected" error, which has a traceback in a file;
 - hangs: a case that took more than ten seconds;
-- wrong exit codes: 0 though the command says that something is wrong, or neither 0, 1 nor 2;
+- wrong exit codes: success though the command says that something is wrong, or none of those that it may end with;
 - errors that are not one line, or that do not name the file.
-An exit code of 0 alone is no fault: a mutation may leave a file valid (a space in a JSON file, a pixel of an image).
+Success alone is no fault: a mutation may leave a file valid (a space in a JSON file, a pixel of an image).
 Where the command then answers as it did before, nothing was lost. Where it answers otherwise, the case is listed for a
 person to judge, except for files whose format guards nothing, such as the pixels of a BMP: those are counted.
 """
@@ -24,209 +24,26 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import partial
-from importlib.resources import files
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import torch
-from PIL import Image
-
-from shiftprism import calibrators, scores
-from shiftprism._files import fingerprint
-from shiftprism.benchmark import Plan
-from shiftprism.calibrators import Temperature
-from shiftprism.classifier import Classifier, predict
-from shiftprism.cli import main
-from shiftprism.datasets import load
-from shiftprism.outputs import Outputs
-from shiftprism.rows import Results, ResultsFolder
-from shiftprism.scores import Mahalanobis
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from dataset_files import MAKERS, ROWS, TINY
+from fuzz_files import UNGUARDED, Target, make_files
 
 LIMIT = 10
 """Seconds a case may take."""
-UNGUARDED = ("image .jpg", "image .tiff", "image .bmp", "image .gif", "corrupted-tar", "safetensors", "vectors.txt")
-"""Kinds of files without a checksum: other pixels are valid pixels."""
-
-
-class Target(NamedTuple):
-    """A file to damage, and what reads it; both below the folder of the cases."""
-
-    kind: str
-    file: str
-    read: Callable[[], Any]
-    made: str = ""
-    """A file that is written by the command, and removed after the case: part of its answer."""
-    accepted: str = ""
-    """Where the command fails after it has read the file, what it says then; that counts as an exit code of 0."""
 
 
 class Hang(BaseException):
     """Raised by the alarm; no `except Exception` catches it."""
 
 
-def make_files(folder: Path) -> list[Target]:
-    """Valid files of every kind, each small, and what reads them."""
-    return [*_make_model(folder), *_make_data(folder), *_make_archives(folder), *_make_results(folder)]
-
-
-def _run(words: str) -> Callable[[], None]:
-    return partial(main, words.split())
-
-
-def _make_model(folder: Path) -> list[Target]:
-    """A saved model, what is fitted to it, its run, and settings."""
-    digits = load("digits", "test")
-    small = digits.rows(slice(0, 200))
-    arrays: dict[str, Any] = {
-        "images": small.images.numpy(),
-        "labels": small.labels.numpy(),
-        "names": np.array(small.names),
-    }
-    np.savez(folder / "mine.npz", **arrays)
-    np.savez_compressed(folder / "packed.npz", **arrays)
-    np.savez(folder / "logits.npz", logits=np.random.default_rng(0).normal(size=(60, 3)), labels=np.arange(60) % 3)
-    classifier = Classifier.build("digits", "alpha-beta", digits.names, channels=1)
-    classifier.save(folder / "model")
-    (folder / "model" / "config.toml").write_text('data = "mine.npz"\nheld_out = 0.5\nseed = 3\nepochs = 4\n')
-    outputs, _ = predict(classifier, small)
-    outputs.save(folder / "outputs.safetensors", small.labels)
-    Temperature.fit(outputs, small.labels).save(folder / "calibrator")
-    Mahalanobis.fit(outputs, small.labels).save(folder / "score")
-    words = "train --preset smoke --epochs 1 --data mine.npz --backbone digits --device cpu --resume --out "
-    for name in ("run", "stopped"):
-        run_case(_run(words + name), 300)
-    (folder / "stopped" / "result.json").unlink()
-    (folder / "settings.toml").write_text('epochs = 1\nbatch = 512\npreset = "smoke"\ndata = "mine.npz"\nrate = 0.1\n')
-    calibrate = _run("calibrate model --method temperature --force --split all --data mine.npz")
-    train = _run("train --config settings.toml --epochs 1 --backbone digits --data nosuch.npz")
-    finished = _run(words + "run")
-    return [
-        Target("model.json", "model/model.json", calibrate),
-        Target("weights", "model/weights.safetensors", calibrate),
-        Target("config.toml", "model/config.toml", calibrate),
-        Target("settings.toml", "settings.toml", train, accepted="nosuch.npz"),
-        Target("result.json", "run/result.json", finished),
-        Target("metrics.jsonl", "run/metrics.jsonl", finished),
-        Target("run's config.toml", "run/config.toml", finished),
-        Target("run's weights", "run/weights.safetensors", finished),
-        Target("state", "stopped/state.safetensors", _run(words + "stopped"), made="stopped/result.json"),
-        Target("outputs", "outputs.safetensors", partial(_load, _read_outputs, "outputs.safetensors")),
-        *(
-            Target(f"{name} {file}", f"{name}/{file}", partial(_load, partial(_read_module, read), name))
-            for name, read in (("calibrator", calibrators.load), ("score", scores.load))
-            for file in (f"{name}.json", "weights.safetensors")
-        ),
-    ]
-
-
-def _load(read: Callable[[str], str], path: str) -> None:
-    """Read what no command reads alone, with errors and answers like those of a command."""
-    try:
-        print(read(path))
-    except (ValueError, OSError) as error:
-        print(f"shiftprism: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(1)
-    sys.exit(0)
-
-
-def _read_module(load_module: Callable[[str], torch.nn.Module], path: str) -> str:
-    module = load_module(path)
-    return f"{module} {getattr(module, 'report', '')} {fingerprint(module.state_dict())}"
-
-
-def _read_outputs(path: str) -> str:
-    outputs, labels = Outputs.load(path)
-    named = dict(zip(Outputs._fields, tuple(outputs), strict=True))
-    return fingerprint(named if labels is None else named | {"labels": labels})
-
-
-def _read_data(root: Path, name: str) -> str:
-    data = load(name, "test", root)
-    return f"{data.names} {fingerprint({'images': data.images, 'labels': data.labels})}"
-
-
-def _make_data(folder: Path) -> list[Target]:
-    """Arrays, images and word vectors of a user."""
-    for name in ("a", "b", "c"):
-        (folder / "images" / name).mkdir(parents=True)
-        for number, ending in enumerate(("png", "jpg", "tiff", "bmp", "gif", "png")):
-            pixels = np.random.default_rng(number).integers(0, 256, (12, 12, 3)).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / "images" / name / f"{number}.{ending}")
-    pixels, names = np.zeros((30, 8, 8), np.uint8), np.array(["x", "y", "z"])
-    np.savez(folder / "near.npz", images=pixels, labels=np.arange(30) % 3, names=names)
-    words = [*"0123456789", "x", "y", "z"]
-    vectors = np.random.default_rng(0).normal(size=(len(words), 4)).round(3)
-    np.savez_compressed(folder / "vectors.npz", words=np.array(words), vectors=vectors)
-    lines = [f"{word} {' '.join(map(str, vector))}\n" for word, vector in zip(words, vectors, strict=True)]
-    (folder / "vectors.txt").write_text("".join(lines))
-    show = "data show --to sheet.png --split all --images 1 "
-    splits = "data show digits --to sheet.png --shift concept-splits --images 1 --near near.npz --groups 3 --vectors "
-    images = [f"images/a/{number}.{kind}" for number, kind in enumerate(("png", "jpg", "tiff", "bmp", "gif"))]
-    return [
-        Target("npz data", "mine.npz", _run(show + "mine.npz"), "sheet.png"),
-        Target("npz packed", "packed.npz", _run(show + "packed.npz"), "sheet.png"),
-        Target("npz logits", "logits.npz", _run("calibrate --logits logits.npz --force")),
-        Target("vectors.npz", "vectors.npz", _run(splits + "vectors.npz"), "sheet.png"),
-        Target("vectors.txt", "vectors.txt", _run(splits + "vectors.txt"), "sheet.png"),
-        *(Target(f"image {Path(f).suffix}", f, _run(show + "images --size 8 --images 6"), "sheet.png") for f in images),
-    ]
-
-
-def _make_archives(folder: Path) -> list[Target]:
-    """Data sets in the publishers' archives, made small; the constants that say how large they are, too."""
-    from shiftprism.datasets import _cifar, _tiny_imagenet
-
-    _cifar.ROWS.update(ROWS)
-    _tiny_imagenet.CLASSES, _tiny_imagenet.EACH = len(TINY), {"train": 2, "test": 2}
-    targets = []
-    for kind in (
-        "cifar10-binary-archive",
-        "cifar10-python-archive",
-        "cifar100-python-archive",
-        "fashion-mnist-gz",
-        "svhn-compressed",
-        "tiny-imagenet-zip",
-        "corrupted-tar",
-        "safetensors",
-    ):
-        made = MAKERS[kind](folder / kind, "test")
-        read = partial(_load, partial(_read_data, folder / kind), made.name)
-        targets.append(Target(kind, str(made.file.relative_to(folder)), read))
-    return targets
-
-
-def _make_results(folder: Path) -> list[Target]:
-    """Rows and the plan of a benchmark."""
-    stored = files("shiftprism.benchmark").joinpath("cifar10/cells/cifar10-vanilla-0/rows.jsonl")
-    (folder / "stored").mkdir()
-    (folder / "stored" / "rows.jsonl").write_text(stored.read_text(encoding="utf-8"), encoding="utf-8")
-    results = Results.read(folder / "stored")
-    results.take(range(0, len(results.rows), 40)).write(folder / "results")
-    claims = _run("claims results --format json")
-    plan = Plan(suite="digits", models=("vanilla",), seeds=1, images=200).resolve()
-    ResultsFolder(folder / "grid").write_suite(plan.to_json(), "shiftprism benchmark")
-    shutil.copytree(folder / "model", folder / "foreign")
-    # a model of other classes than the suite's: the command ends after it has read the plan
-    benchmark = "benchmark --suite digits --models vanilla --seeds 1 --images 200 --out grid --runs foreign"
-    return [
-        Target("rows", "results/rows.jsonl", claims),
-        Target("resamples", "results/resamples.safetensors", claims),
-        Target("suite.json", "grid/suite.json", _run(benchmark), accepted="Expected --runs"),
-    ]
-
-
 def mutate(content: bytes, rng: random.Random, text: bool) -> bytes:
-    """One to three random changes: bits, cuts, insertions, repetitions, and odd values where the file is text."""
+    """One to three random changes: bits, digits, cuts, insertions, repetitions, and odd values in a text."""
     changed = bytearray(content)
     for _ in range(rng.randint(1, 3)):
-        kinds: list[Callable[[bytearray, random.Random], Any]] = [_flip, _flip, _cut, _insert, _repeat, _overwrite]
-        rng.choice([*kinds, *(3 * [_replace_value] if text else [])])(changed, rng)
+        change = rng.choice((*CHANGES, *(3 * [_replace_value] if text else [])))
+        change(changed, rng)
     return bytes(changed)
 
 
@@ -262,6 +79,13 @@ def _overwrite(changed: bytearray, rng: random.Random) -> None:
     changed[first : first + 4] = rng.choice([b"\xff" * 4, b"\x00" * 4, b"\x7f\xff\xff\xff"])
 
 
+def _change_digit(changed: bytearray, rng: random.Random) -> None:
+    """Another digit in a number: the file stays one of its format, and says something else."""
+    places = [place for place, byte in enumerate(changed) if byte in b"0123456789"]
+    if places:
+        changed[rng.choice(places)] = rng.choice(b"0123456789")
+
+
 _ODD = ("null", "[]", "{}", "-1", "0", "1e999", "NaN", "1" + "0" * 30, '""', '"x"', "true", "[1, 2]", '{"a": 1}', "1.0")
 
 
@@ -271,6 +95,9 @@ def _replace_value(changed: bytearray, rng: random.Random) -> None:
     words = [word for word in text.replace(",", " ").replace(":", " ").split() if word.strip("{}[]")]
     if words:
         changed[:] = text.replace(rng.choice(words), rng.choice(_ODD), 1).encode()
+
+
+CHANGES = (_flip, _cut, _insert, _repeat, _overwrite, _change_digit)
 
 
 class Outcome(NamedTuple):
@@ -283,7 +110,7 @@ class Outcome(NamedTuple):
     """What it printed."""
 
 
-def run_case(read: Callable[[], Any], limit: int = LIMIT) -> Outcome:
+def run_case(target: Target, limit: int = LIMIT) -> Outcome:
     """Run a command in this process, with its output caught and an alarm set."""
 
     def stop(*_: object) -> None:
@@ -295,7 +122,7 @@ def run_case(read: Callable[[], Any], limit: int = LIMIT) -> Outcome:
     code: Any = None
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            read()
+            target.read()
     except SystemExit as stopped:
         code = stopped.code
     except Hang:
@@ -305,18 +132,18 @@ def run_case(read: Callable[[], Any], limit: int = LIMIT) -> Outcome:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-    return judge(code, err.getvalue())._replace(answer=out.getvalue())
+    return judge(code, err.getvalue(), target.good, target.refused)._replace(answer=out.getvalue())
 
 
-def judge(code: Any, err: str) -> Outcome:
+def judge(code: Any, err: str, good: tuple[int, ...] = (0,), refused: tuple[int, ...] = (1, 2)) -> Outcome:
     """The fault in how a command ended, if there is one."""
     # warnings, of Pillow about a damaged tag say, are lines of their own before the error
     line = "\n".join(each for each in err.strip().splitlines() if not each.startswith("shiftprism: warning"))[:300]
     if "Traceback" in err or "shiftprism: unexpected" in err:
         return Outcome(code, "traceback", line)
-    if code not in (0, 1, 2) or (code == 0 and "shiftprism: " in line):
+    if code not in (*good, *refused) or (code in good and "shiftprism: " in line):
         return Outcome(code, "wrong exit code", line)
-    if code and (not line.startswith("shiftprism: ") or line.count("\n") > 1):
+    if code in (1, 2) and (not line.startswith("shiftprism: ") or line.count("\n") > 1):
         return Outcome(code, "not one line", line)
     return Outcome(code, "", line)
 
@@ -340,7 +167,9 @@ def inside(folder: Path) -> Iterator[None]:
 
 def run_target(target: Target, limit: int = LIMIT) -> Outcome:
     """Run what reads the file; the answer includes what was written, and an error must name the file."""
-    outcome = run_case(target.read, limit)
+    outcome = run_case(target, limit)
+    for name in target.scratch:
+        Path(name).unlink(missing_ok=True)
     made = Path(target.made or os.devnull)
     if target.made and made.exists():
         outcome = outcome._replace(answer=outcome.answer + made.read_bytes().hex())
@@ -369,7 +198,7 @@ class Tally(NamedTuple):
     lines: list[str]
     """One for each fault."""
     doubts: list[str]
-    """One for each case that a person should judge: an exit code of 0, and another answer than before."""
+    """One for each case that a person should judge: success, and another answer than before."""
 
 
 def run_cases(folder: Path, cases: int, seconds: float, seed: int, only: str = "") -> Tally:
@@ -379,7 +208,7 @@ def run_cases(folder: Path, cases: int, seconds: float, seed: int, only: str = "
     with inside(folder):
         targets = [target for target in make_files(folder) if only in target.kind]
         valid = {target.kind: run_target(target, 60) for target in targets}
-        assert all(outcome.code == 0 and not outcome.fault for outcome in valid.values()), valid
+        assert all(valid[t.kind].code in t.good and not valid[t.kind].fault for t in targets), valid
         for number in range(cases):
             if time.perf_counter() > ended:
                 break
@@ -391,21 +220,18 @@ def run_cases(folder: Path, cases: int, seconds: float, seed: int, only: str = "
             outcome = run_target(target)
             path.write_bytes(content)
             name = f"case {number}, {target.kind}"
-            tally.counts[f"{target.kind}: {_describe_end(outcome, valid[target.kind])}"] += 1
+            taken = outcome.code in target.good
+            same = (outcome.code, outcome.answer) == (valid[target.kind].code, valid[target.kind].answer)
+            end = f"{'the same' if same else 'another'} answer" if taken else f"exit {outcome.code}"
+            tally.counts[f"{target.kind}: {end}"] += 1
             if outcome.fault:
                 kept = folder.parent / f"fault-{number}{path.suffix}"
                 kept.write_bytes(changed)
                 tally.faults[outcome.fault] += 1
                 tally.lines.append(f"{outcome.fault}: {name}: {outcome.line} ({kept})")
-            elif outcome.code == 0 and outcome.answer != valid[target.kind].answer and target.kind not in UNGUARDED:
+            elif taken and not same and target.kind not in UNGUARDED:
                 tally.doubts.append(f"{name}: {describe_change(content, changed)}")
     return tally
-
-
-def _describe_end(outcome: Outcome, valid: Outcome) -> str:
-    if outcome.code == 0:
-        return f"exit 0, {'the same' if outcome.answer == valid.answer else 'another'} answer"
-    return f"exit {outcome.code}"
 
 
 def _main() -> None:
@@ -421,7 +247,7 @@ def _main() -> None:
     tally = run_cases(place / "files", wanted.cases, wanted.seconds, wanted.seed, wanted.only)
     for name, count in sorted(tally.counts.items()):
         print(f"{count:6}  {name}")
-    print("To judge: an exit code of 0, and another answer than before", *tally.doubts, sep="\n")
+    print("To judge: success, and another answer than before", *tally.doubts, sep="\n")
     print("Faults", *tally.lines, sep="\n")
     summary = {"cases": sum(tally.counts.values()), "seconds": round(time.perf_counter() - began)}
     kinds = ("traceback", "hang", "wrong exit code", "not one line", "names no file")

@@ -23,7 +23,8 @@ WEIGHTS = "weights.safetensors"
 """The file of tensors in the folder of a saved model, score or calibrator. A JSON file beside it is written last."""
 
 
-_DIGEST = "digest"
+_DIGEST, _ABOUT_DIGEST = "digest", "digest of metadata"
+"""In the metadata of a safetensors file: of its tensors, and of other metadata. In sealed JSON: of all else in it."""
 
 
 def check_file(path: Path) -> Path:
@@ -70,6 +71,23 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def write_sealed(path: Path, value: dict[str, Any]) -> None:
+    """Write a JSON object with a digest of all that is in it, for `check_seal`."""
+    write_json(path, value | {_DIGEST: _digest_json(value)})
+
+
+def check_seal(path: Path, found: Mapping[str, Any], expected: str, advice: str) -> dict[str, Any]:
+    """The object of a JSON file without its digest; an error where that differs. Older files have none."""
+    rest = {name: value for name, value in found.items() if name != _DIGEST}
+    if _DIGEST in found and found[_DIGEST] != _digest_json(rest):
+        raise wrong("folder", expected, f"{path}, which was changed", advice)
+    return rest
+
+
+def _digest_json(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
 def read_json(path: Path, expected: str, advice: str) -> dict[str, Any]:
     """The JSON object in a file; a missing or damaged file is an error that names it.
 
@@ -89,12 +107,13 @@ def read_json(path: Path, expected: str, advice: str) -> dict[str, Any]:
 def write_tensors(path: Path, tensors: Mapping[str, Any], about: dict[str, str]) -> None:
     """Write torch tensors, or NumPy arrays, to a safetensors file, whole or not at all.
 
-    A full disk is an OSError, as for any other file. The metadata carry a digest for the reader.
+    A full disk is an OSError, as for any other file. The metadata carry digests for the reader.
     """
     from safetensors import SafetensorError
 
     arrays = all(hasattr(value, "__array_interface__") for value in tensors.values())  # torch tensors have none
     about = about | {_DIGEST: _digest(tensors)}
+    about |= {_ABOUT_DIGEST: _digest_json(about)}
     with replacing(path) as beside:
         try:
             if arrays:
@@ -136,9 +155,7 @@ def read_tensors(
 
     try:
         with safe_open(check_file(path), framework=framework) as file:
-            about: dict[str, str] = file.metadata() or {}
-            if known is not None and about.get("format") != known:
-                raise wrong("path", f"a file of format {known}", f"{path} of format {about.get('format')}", advice)
+            about = _check_metadata(path, file.metadata(), known, advice)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
             if framework == "pt" and not mapped:
                 # a tensor of the mapped file may lie unaligned in memory, where matrix products round differently
@@ -157,12 +174,21 @@ def read_metadata(path: Path, known: str, advice: str) -> dict[str, str]:
 
     try:
         with safe_open(check_file(path), framework="np") as file:
-            about: dict[str, str] = file.metadata() or {}
+            about = _check_metadata(path, file.metadata(), known, advice)
     except SafetensorError as error:
         raise wrong("path", "a whole safetensors file", f"{path} ({error})", advice) from error
-    if about.get("format") != known:
-        raise wrong("path", f"a file of format {known}", f"{path} of format {about.get('format')}", advice)
     about.pop(_DIGEST, None)
+    return about
+
+
+def _check_metadata(path: Path, about: dict[str, str] | None, known: str | None, advice: str) -> dict[str, str]:
+    """The metadata without their own digest, if they are of the known format and as they were written."""
+    about = about or {}
+    if known is not None and about.get("format") != known:
+        raise wrong("path", f"a file of format {known}", f"{path} of format {about.get('format')}", advice)
+    written = about.pop(_ABOUT_DIGEST, None)  # older files have none, and those of others
+    if written is not None and written != _digest_json(about):
+        raise wrong("path", "a whole safetensors file", f"{path}, whose metadata have changed", advice)
     return about
 
 

@@ -108,6 +108,7 @@ def zip_errors(path: Path, what: str, byte: int) -> Iterator[None]:
         NotImplementedError,
         RuntimeError,
         struct.error,
+        UnicodeDecodeError,  # of a name in the list
     ) as error:
         reason = getattr(error, "strerror", None) or error or type(error).__name__
         raise damage_error(path, byte, f"{what} is damaged ({reason})") from error

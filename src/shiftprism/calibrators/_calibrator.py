@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from shiftprism._checks import Floats, Integers, classes, matrix, wrong
-from shiftprism._files import WEIGHTS, fingerprint, write_json, write_tensors
+from shiftprism._files import WEIGHTS, fingerprint, write_sealed, write_tensors
 from shiftprism.calibrators._acceptance import HeldOut, Losses, is_clear, sample_losses, second_choices
 from shiftprism.calibrators._scaled_loss import ScaledLoss
 from shiftprism.metrics import ece
@@ -184,7 +184,7 @@ class Calibrator(nn.Module, ABC):
             "model": model,
             "weights": fingerprint(tensors),
         }
-        write_json(folder / ABOUT, about)
+        write_sealed(folder / ABOUT, about)
         (folder / OLD_WEIGHTS).unlink(missing_ok=True)
 
 
@@ -244,7 +244,21 @@ def _accept(data: FitData, candidates: list[Candidate], fit: Callable[[FitData],
                 chosen = chosen._replace(note=_explain(candidate, ours, theirs)) if chosen.kept != "fit" else chosen
                 continue
         chosen, best, place = candidate, losses, number
+    if chosen.kept != "logits" and (cost := _describe_clean_cost(data, own, best, held_out, place)):
+        chosen = chosen._replace(note="; ".join(filter(None, (chosen.note, cost))))
     return Accepted(chosen, own.mean, best.mean, _describe_held_out(held_out, data, len(candidates), place))
+
+
+def _describe_clean_cost(data: FitData, own: Losses, best: Losses, held_out: HeldOut, place: int) -> str:
+    """What clean rows pay for the shifted ones, on held-out folds where there are some; "" where they pay nothing."""
+    if data.conditions is None:
+        return ""
+    rows = held_out.rows.numpy() if len(held_out.rows) else np.arange(len(data.labels))
+    if len(held_out.rows):
+        own, best = held_out.losses(-1), held_out.losses(place)
+    clean = data.conditions[rows] == 0
+    before, after = float(own.label[clean].mean()), float(best.label[clean].mean())
+    return f"clean rows alone are worse (NLL {after:.4f} against {before:.4f})" if after > before else ""
 
 
 def _hold_out(data: FitData, count: int, fit: Callable[[FitData], list[Candidate]]) -> HeldOut:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shiftprism._checks import wrong
-from shiftprism._files import WEIGHTS, fingerprint, load_state, read_json, read_tensors
+from shiftprism._files import WEIGHTS, check_seal, fingerprint, load_state, read_json, read_tensors
 from shiftprism.calibrators._calibrator import ABOUT, FORMAT, OLD_WEIGHTS, UNFITTED, Calibrator, Report
 from shiftprism.calibrators._registry import CALIBRATORS
 
@@ -35,6 +35,7 @@ def load(folder: str | Path, model: str | None = None) -> Calibrator:
     calibrator = _build(kinds[about["kind"]], tensors, about, folder)
     if about.get("weights", fingerprint(tensors)) != fingerprint(tensors):  # older files do not name their weights
         raise wrong("folder", "a whole saved calibrator", f"{folder} with the weights of another fit", _AGAIN)
+    check_seal(folder / ABOUT, about, "a whole saved calibrator", _AGAIN)
     return calibrator
 
 

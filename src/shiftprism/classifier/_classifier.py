@@ -212,7 +212,7 @@ class Classifier(nn.Module):
             advice = "pass the function that makes its code: model=make, or --model package.module:make"
             raise wrong("model", "given", f"nothing for {folder}, which was adapted from code{made}", advice)
         else:
-            classifier = Classifier(*_make_parts(backbone, head, state, len(about.names)))
+            classifier = Classifier(*_make_parts(backbone, head, state, len(about.names), folder))
         if len(about.names) != classifier.head.out_features:
             got = f"{len(about.names)} names for {classifier.head.out_features} classes in {file}"
             raise wrong("folder", "a whole saved model", got, ADVICE)
@@ -348,15 +348,16 @@ def _restore_settings(head: Head, about: ModelFile, file: Path) -> None:
 
 
 def _make_parts(
-    backbone: nn.Module | str | None, head: Head | None, state: dict[str, Tensor], classes: int
+    backbone: nn.Module | str | None, head: Head | None, state: dict[str, Tensor], classes: int, folder: Path
 ) -> tuple[nn.Module, Head]:
     """The parts of a model without a recipe: as given, or the named backbone with the linear head that was saved."""
     if isinstance(backbone, str):
         body = BACKBONES[choice("backbone", backbone, BACKBONES)](channels=len(state.get("mean", (0,))))
         return body, head or Linear(_width(body), classes, bias="head.bias" in state)
     if backbone is None or head is None:
-        got = "a model that was adapted from code"
-        raise wrong("backbone", "given, with `head`,", got, "pass both as you built them: Classifier.load(…)")
+        got = f"{folder}, whose model.json has no recipe"
+        advice = "load it in Python with the backbone and head that it was built of: Classifier.load(folder, …)"
+        raise wrong("folder", "a model that can be built again", got, advice)
     return backbone, head
 
 

@@ -173,8 +173,17 @@ def make_page(story: Story) -> str:
     return page("A decision for each digit", lead, sections)
 
 
+def name_digit(label: str) -> str:
+    """The digit with its article.
+
+    >>> name_digit("7"), name_digit("8")
+    ('A 7', 'An 8')
+    """
+    return f"{'An' if label == '8' else 'A'} {label}"
+
+
 def _item(shown: Shown, number: int) -> str:
-    return f"<li>A {escape(shown.labels[number])}: {escape(str(shown.verdicts[number]))}</li>"
+    return f"<li>{escape(name_digit(shown.labels[number]))}: {escape(str(shown.verdicts[number]))}</li>"
 
 
 def _table(story: Story) -> str:

@@ -94,7 +94,7 @@ class VerdictFile:
         read = _read_csv if self.rows_path.suffix.lower() == ".csv" else _read_lines
         kinds: dict[str, str] = {}
         for number, row in enumerate(read(self.rows_path), 1):
-            if set(row) != set(COLUMNS) or not row["path"]:
+            if not _is_row(row):
                 got, advice = f"{self.path}, where row {number} is none of ours", "choose another file, or add --force"
                 raise wrong("--to", "new, or a file of verdicts", got, advice)
             if row["detector"] != self.detector:
@@ -103,6 +103,15 @@ class VerdictFile:
                 raise wrong("--to", "new, or written by the same detector at the same level,", got, advice)
             kinds[str(row["path"])] = str(row["kind"] or SKIPPED)
         return kinds
+
+
+def _is_row(row: dict[str, Any]) -> bool:
+    """Whether a row has our columns, and either a kind or a problem."""
+    from shiftprism.verdicts import KINDS
+
+    if set(row) != set(COLUMNS) or not row["path"]:
+        return False
+    return row["kind"] in KINDS and not row["problem"] if row["kind"] else bool(row["problem"])
 
 
 def _begins_as_ours(path: Path) -> bool:

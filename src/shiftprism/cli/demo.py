@@ -98,7 +98,7 @@ def _tell_story(console: Console, folder: Path, device: str) -> None:
         shown = story.sets[name]
         places = _digits_story.pick(shown)
         first = next((place for place in places if shown.verdicts[place].kind != "in-distribution"), places[0])
-        text = f"A {shown.labels[first]}, {name}: {shown.verdicts[first]}"
+        text = f"{_digits_story.name_digit(shown.labels[first])}, {name}: {shown.verdicts[first]}"
         console.print(text, width=80, highlight=False, markup=False)
     console.print(f"The picture: {(folder / 'verdicts.png').resolve()}", soft_wrap=True, highlight=False)
 

@@ -22,6 +22,8 @@ _BATCH = 64
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm")
 _WIDTH = 30
 """Characters of a bar in the live view."""
+_LONGEST = 1 << 24
+"""Bytes that a line of verdicts may have."""
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"ok": "green", "warning": "yellow", "alarm": "red"}
 
@@ -92,15 +94,24 @@ def monitor(
         batches = _read_folder(watch, own.bookmark, score, once, wait)
     elif jsonl is not None:
         batches = _read_lines(jsonl)
-    show(own, _follow(own, path, batches))
+    show(own, _follow(own, path, batches, jsonl))
     raise typer.Exit(EXIT_CODES[own.status().level])
 
 
-def _follow(own: "Monitor", path: Path, batches: Iterator[Batch]) -> Iterator[tuple[int, Batch]]:
-    """Feed a monitor; each batch is in the state before it is passed on, with its first observation number."""
+def _follow(own: "Monitor", path: Path, batches: Iterator[Batch], source: str | None) -> Iterator[tuple[int, Batch]]:
+    """Feed a monitor; each batch is in the state before it is passed on, with its first observation number.
+
+    Verdicts of a `source` of lines may be such as no detector gives.
+    """
+    from shiftprism._errors import wrong
+
     for batch in batches:
         first = own.observations
-        own.update(batch.verdicts)
+        try:
+            own.update(batch.verdicts)
+        except ValueError as error:
+            got = f"{source} ({str(error).rstrip('.')})"
+            raise wrong("--jsonl", "verdicts that a monitor takes", got, "see Verdicts.to_dicts") from error
         own.bookmark = batch.bookmark
         own.save(path)
         yield first, batch
@@ -198,18 +209,23 @@ def _read_lines(source: str) -> Iterator[Batch]:
     """Batches of the verdicts that are there already: one where they come slowly, thousands where they are waiting."""
     import os
 
+    from shiftprism._errors import wrong
+
     number, rest = 0, b""
     descriptor = sys.stdin.fileno() if source == "-" else os.open(source, os.O_RDONLY)
     while chunk := os.read(descriptor, 1 << 20):
         *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > _LONGEST:  # a device, say, that never ends
+            got = f"{source} with a line of more than {_LONGEST:,} bytes"
+            raise wrong("--jsonl", "lines of JSON", got, "see Verdicts.to_dicts")
         if lines:
-            yield Batch(_read_verdicts(lines, number), [], {}, "")
+            yield Batch(_read_verdicts(lines, number, source), [], {}, "")
             number += len(lines)
     if rest.strip():
-        yield Batch(_read_verdicts([rest], number), [], {}, "")
+        yield Batch(_read_verdicts([rest], number, source), [], {}, "")
 
 
-def _read_verdicts(lines: list[bytes], before: int) -> "Verdicts":
+def _read_verdicts(lines: list[bytes], before: int, source: str) -> "Verdicts":
     """The verdicts of JSON lines, as `Verdicts.to_dicts` makes them."""
     import json
 
@@ -224,8 +240,8 @@ def _read_verdicts(lines: list[bytes], before: int) -> "Verdicts":
             try:
                 values = json.loads(line)
                 row = {name: values[name] for name in ARRAYS}
-            except (ValueError, KeyError, TypeError) as error:
-                got = f"line {number} ({type(error).__name__}: {error})"
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                got = f"line {number} of {source} ({type(error).__name__}: {error})"
                 raise wrong(
                     "--jsonl", f"lines of JSON with {', '.join(ARRAYS)}", got, "see Verdicts.to_dicts"
                 ) from error
@@ -234,8 +250,8 @@ def _read_verdicts(lines: list[bytes], before: int) -> "Verdicts":
     try:
         arrays: dict[str, Any] = {name: np.asarray(values) for name, values in columns.items()}
         return Verdicts(**arrays)
-    except (ValueError, TypeError) as error:
-        got = f"lines {before + 1} to {before + len(lines)} ({error})"
+    except (ValueError, TypeError, OverflowError) as error:
+        got = f"lines {before + 1} to {before + len(lines)} of {source} ({error})"
         raise wrong("--jsonl", "numbers and kinds", got, "see Verdicts.to_dicts") from error
 
 

@@ -2,6 +2,8 @@
 
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -67,17 +69,18 @@ def prune_(
 @app.command("check")
 def check_(store: Place = DEFAULT_STORE) -> None:
     """Make every monitor anew from the stored observations and compare. The exit status is 1 where one differs."""
-    from shiftprism.store import MonitorFold
+    from shiftprism.store import MonitorFold, StoreError
 
-    failed = False
+    failed = 0
     with _open(store) as opened:
         for stream in opened.streams():
             until, replayed, stored = opened.replay(stream, MonitorFold())
-            failed |= replayed != stored
+            failed += replayed != stored
             words = "equals a replay" if replayed == stored else "DIFFERS from a replay"
             typer.echo(f"{stream.model} ({stream.detector[:12]}): the monitor up to observation {until} {words}")
-    if failed:
-        raise typer.Exit(1)
+        if failed:
+            advice = "restore a backup, or reset these monitors"
+            raise StoreError(f"{failed} of {len(opened.streams())} monitors differ from a replay; {advice}")
 
 
 @app.command("reset")
@@ -109,10 +112,16 @@ def parse_age(argument: str, text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def _open(place: str) -> "Store":
-    from shiftprism.store import open_store
+@contextmanager
+def _open(place: str) -> "Iterator[Store]":
+    """The store at a place; an error about what is in it names the place."""
+    from shiftprism.store import StoreError, open_store
 
-    return open_store(place, create=False)
+    with open_store(place, create=False) as opened:
+        try:
+            yield opened
+        except StoreError as error:
+            raise error if opened.where in str(error) else StoreError(f"{opened.where}: {error}") from error
 
 
 def _choose_stream(store: "Store", model: str | None) -> "Stream":

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import PurePath
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -41,6 +42,8 @@ class Picture(NamedTuple):
     """Its name in errors."""
     read: Callable[[], bytes]
     """Returns its bytes."""
+    suffix: str = ""
+    """That of the file, where `where` is not its name."""
 
 
 def suffixes() -> frozenset[str]:
@@ -128,7 +131,9 @@ def read_image(picture: Picture, use: Callable[[Image.Image], Result]) -> Result
     except UnreadableImage:
         raise
     except UnidentifiedImageError:
-        raise UnreadableImage(f"{picture.where} is not in an image format we read, or is damaged at byte 0.") from None
+        suffix = picture.suffix or PurePath(picture.where).suffix
+        damaged = "" if suffix and suffix.lower() not in suffixes() else ", or is damaged at byte 0"
+        raise UnreadableImage(f"{picture.where} is not in an image format we read{damaged}.") from None
     except Exception as error:  # Pillow's decoders raise almost anything on broken files
         raise damage_error(picture.where, file.tell(), f"not a readable image ({error})") from error
     raise damage_error(picture.where, file.tell(), problem)

@@ -152,7 +152,7 @@ def _read_file(path: Path, prepare: Callable[[Tensor], Tensor] | None, budget: _
         return np.array(to_pixels(picture, None, picture.mode in GREY), order="C")
 
     try:
-        pixels = read_image(Picture("it", lambda: _read_bytes(path)), decode)
+        pixels = read_image(Picture("it", lambda: _read_bytes(path), path.suffix), decode)
         image = torch.from_numpy(pixels)
         image = image if prepare is None else prepare(image)
     except (ValueError, OSError) as error:

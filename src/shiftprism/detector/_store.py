@@ -8,7 +8,7 @@ from torch import Tensor
 
 from shiftprism import __version__
 from shiftprism._checks import wrong
-from shiftprism._files import fingerprint, read_json, read_tensors, write_json, write_tensors
+from shiftprism._files import check_seal, fingerprint, read_json, read_tensors, write_sealed, write_tensors
 from shiftprism.calibrators import load as load_calibrator
 from shiftprism.classifier import Classifier
 from shiftprism.detector._bundled import find_bundled
@@ -56,7 +56,7 @@ def save(detector: Detector, folder: Path) -> None:
         "ranks": fingerprint(tensors),
         "fingerprint": detector.fingerprint(),
     }
-    write_json(folder / ABOUT, about)
+    write_sealed(folder / ABOUT, about)
 
 
 def precision_of(classifier: Classifier | None) -> str:
@@ -103,6 +103,9 @@ def _load(folder: Path, **model: Any) -> Detector:
     if detector.fingerprint() != about["fingerprint"]:
         got = f"{folder}, whose parts are not those it was saved with"
         raise wrong("folder", "a whole saved detector", got, _ADVICE)
+    # the level is no part of the fingerprint
+    again = "fit it again; another level needs no fit: --false-alarm"
+    check_seal(folder / ABOUT, about, "a whole saved detector", again)
     return detector
 
 
@@ -127,7 +130,7 @@ def _check(about: dict[str, Any], folder: Path) -> None:
         "names": isinstance(names, list) and len(names) > 1 and all(isinstance(name, str) for name in names),
         "concept": isinstance(about.get("concept"), str) and about["concept"] in SCORES,
         "false_alarm": type(level) is float and 0 < level < 1,
-        "confidence": sure is None or (type(sure) is float and 0 < sure < 1),
+        "confidence": ("confidence" in about and sure is None) or (type(sure) is float and 0 < sure < 1),
         "by_class": type(about.get("by_class")) is bool,
         "calibrated": type(about.get("calibrated")) is bool,
         "model": type(about.get("model")) is bool,

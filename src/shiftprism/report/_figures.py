@@ -15,6 +15,9 @@ from shiftprism.rows import Results, ResultsFolder, Row, file_stem
 LADDERS = ("motion_blur", "zoom_blur", "shot_noise", "concept-splits")
 """The paper's own ladders, drawn in full; the others have a small panel in the overview."""
 
+SCALES = {"alpha": "α", "beta": "β", "norm": "|f|"}
+"""What medians are drawn of, where there are some."""
+
 
 class Drawing(NamedTuple):
     """A figure to draw. `draw` raises FileNotFoundError where the data for it are not stored."""
@@ -57,8 +60,10 @@ def _drawings_of_rows(data: str, rows: Sequence[Row]) -> list[Drawing]:
         )
         curves = partial(plots.severity_curves, rows, [shift])
         drawings.append(Drawing(file_stem(data, "severity", shift), "shift", title, bands if number else text, curves))
-    if any(row.metric == "median" and row.model == "alpha-beta" for row in rows):
-        title = f"α, β and |f| against shift ({data}, α-β model)"
+    medians = {row.subject for row in rows if row.metric == "median" and row.model == "alpha-beta"}
+    if medians:
+        *first, last = (sign for name, sign in SCALES.items() if name in medians)
+        title = f"{' and '.join(filter(None, (', '.join(first), last)))} against shift ({data}, α-β model)"
         bands = plots.describe_bands(rows, "median", ["alpha-beta"])
         text = f"The median over the images of each set; marks at the right are data sets without a scale. {bands}"
         few = [name for name in (*LADDERS, "gaussian_noise", "contrast") if name in _ladders(rows, "median")]
@@ -116,7 +121,8 @@ def _drawings_of_outputs(folder: ResultsFolder, data: str, rows: Sequence[Row]) 
             f"Is a confidence of 80 % right 80 % of the time? ({data})",
             "On the dotted line it is; below it the model is over-confident. Bars are 95 % intervals; the steps at the "
             "foot count the images. The pooled ECE is that of all corrupted images together; the table has another "
-            f"number, the mean of the ECEs at each corruption and severity. {one}",
+            "number, the mean of the ECEs at each corruption and severity. Drawn from the outputs that are stored: "
+            f"where these are a part of the images, the ECEs differ a little from the table's. {one}",
             lambda: plots.reliability_diagrams(outputs()),
         ),
     ]

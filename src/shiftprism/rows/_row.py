@@ -183,6 +183,7 @@ def _parse_row(values: Any) -> Row:
         if not values[name]:
             raise ValueError(f"{name} is empty")
     choice("kind", row.kind, get_args(Kind))
+    choice("protocol", row.protocol, ("held-out", "paper", ""))
     return row
 
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from shiftprism._checks import classes, wrong
-from shiftprism._files import WEIGHTS, fingerprint, write_json, write_tensors
+from shiftprism._files import WEIGHTS, fingerprint, write_sealed, write_tensors
 from shiftprism.outputs import Outputs
 
 FORMAT = "shiftprism-score-2"
@@ -38,7 +38,7 @@ class Fitted(nn.Module, ABC):
         folder, tensors = Path(folder), self.state_dict()
         write_tensors(folder / WEIGHTS, tensors, {"format": FORMAT})
         about = {"format": FORMAT, "score": type(self).__name__, "settings": self.settings}
-        write_json(folder / "score.json", {**about, "weights": fingerprint(tensors)})
+        write_sealed(folder / "score.json", {**about, "weights": fingerprint(tensors)})
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from shiftprism._checks import choice, wrong
-from shiftprism._files import WEIGHTS, fingerprint, read_json, read_tensors
+from shiftprism._checks import wrong
+from shiftprism._files import WEIGHTS, check_seal, fingerprint, read_json, read_tensors
 from shiftprism.scores._fitted import FORMAT, Fitted
 from shiftprism.scores._gaussian import SPACES, Mahalanobis
 from shiftprism.scores._neighbours import KNN, NNGuide
@@ -48,6 +48,7 @@ def load(folder: str | Path) -> Fitted:
     score = _build(about.get("score"), tensors, about.get("settings"), path)
     if about.get("weights") != fingerprint(tensors):
         raise wrong("folder", "a whole saved score", f"{path} with the weights of another fit", _ADVICE)
+    check_seal(path / "score.json", about, "a whole saved score", _ADVICE)
     return score
 
 
@@ -63,7 +64,9 @@ def _load_single_file(path: Path) -> Fitted:
 def _build(name: Any, tensors: dict[str, Tensor], settings: Any, path: Path) -> Fitted:
     implementations = [entry.implementation for entry in SCORES.values()]
     kinds: dict[str, type[Fitted]] = {kind.__name__: kind for kind in implementations if isinstance(kind, type)}
-    kind = kinds[choice("score", str(name), kinds)]
+    if not isinstance(name, str) or name not in kinds:
+        raise wrong("path", f"a saved score, one of {', '.join(sorted(kinds))},", f"{path} of {name!r:.40}", _ADVICE)
+    kind = kinds[name]
     if differing := sorted(set(kind.__annotations__) ^ tensors.keys()):
         got = f"{path}, where {', '.join(differing)} is missing or unknown"
         raise wrong("path", f"the tensors of {kind.__name__}", got, _ADVICE)

@@ -4,6 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from shiftprism.monitor import Monitor
+from shiftprism.store._database import StoreError
 from shiftprism.store._observations import Observations
 
 
@@ -20,7 +21,11 @@ def monitor_from_bytes(state: bytes, detector: str | None = None) -> Monitor:
     with TemporaryDirectory(prefix="shiftprism-") as folder:
         path = Path(folder) / "monitor.safetensors"
         path.write_bytes(state)
-        return Monitor.load(path, detector)
+        try:
+            return Monitor.load(path, detector)
+        except ValueError as error:
+            reason = str(error).partition(" but got ")[2].rpartition("; ")[0].replace(str(path), "one")
+            raise StoreError(f"the stored state of a monitor is damaged ({reason}); restore a backup") from error
 
 
 class MonitorFold:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from shiftprism._devices import choose_device, move
 from shiftprism._errors import wrong
 from shiftprism._extras import need
-from shiftprism._files import check_file, read_json, write_json, write_text
+from shiftprism._files import check_file, check_seal, read_json, write_sealed, write_text
 from shiftprism.classifier import Classifier, predict
 from shiftprism.datasets import Dataset, load
 from shiftprism.training._augmentation import channel_statistics
@@ -68,7 +68,7 @@ def run(
     result = {"test_accuracy": correct / outputs.N, "test_images": outputs.N, "training_seconds": round(seconds, 1)}
     if processes.writes:
         classifier.save(out)  # from wherever it is: what follows may forward on the device
-        write_json(out / "result.json", result)  # last: a folder that has it is finished
+        write_sealed(out / "result.json", result)  # last: a folder that has it is finished
     processes.wait()
     return Run(classifier, history, result)
 
@@ -113,7 +113,16 @@ def read_result(out: Path) -> dict[str, Any]:
         value = result.get(name)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
             raise wrong("path", "the result of a run", f"{path} with {name} = {value!r:.40}", advice)
-    return result
+    accuracy, images = result["test_accuracy"], result["test_images"]
+    if type(images) is not int or not 0 < images < 1 << 40 or not _is_share(accuracy, images):
+        got = f"{path} with an accuracy of {accuracy!r:.20} on {images!r:.20} images"
+        raise wrong("path", "the result of a run", got, advice)
+    return check_seal(path, result, "the result of a run", advice)
+
+
+def _is_share(accuracy: float, images: int) -> bool:
+    """Whether some number of right answers gives this accuracy."""
+    return accuracy <= 1 and round(accuracy * images) / images == accuracy
 
 
 def _read_history(path: Path) -> list[dict[str, Any]]:
