@@ -211,7 +211,8 @@ class Monitor:
         found, path = self.windows.evidence_history(), self._test_tail()
         if path is not None:
             places = self._numbers(path.wealth.shape[1]) // self.windows.size
-            np.maximum.at(found, (slice(None), places), path.heights())
+            for row, heights in zip(found, path.heights(), strict=True):
+                np.maximum.at(row, places, heights)
         return found
 
     def reset(self, reason: str) -> None:
