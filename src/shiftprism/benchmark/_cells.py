@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 from shiftprism._checks import Floats, wrong
 from shiftprism._devices import move
 from shiftprism._files import write_text
+from shiftprism._tasks import use_threads
 from shiftprism.benchmark._attribution import SUBJECTS, Attribution
 from shiftprism.benchmark._copies import HeldOut, divide_held_out
 from shiftprism.benchmark._grid import Cell
@@ -22,7 +23,6 @@ from shiftprism.benchmark._measure import CLEAN, Measurement, RowList
 from shiftprism.benchmark._plan import find_model
 from shiftprism.benchmark._resampling import set_weights
 from shiftprism.benchmark._suites import InDistribution, in_distribution, list_shifts
-from shiftprism.benchmark._tasks import use_threads
 from shiftprism.calibrators import CALIBRATORS, Calibrator, cross_validate
 from shiftprism.classifier import Classifier, predict
 from shiftprism.datasets import Dataset

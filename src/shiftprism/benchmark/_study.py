@@ -10,11 +10,11 @@ from typing import NamedTuple
 from shiftprism._checks import wrong
 from shiftprism._devices import count_jobs
 from shiftprism._files import write_text
+from shiftprism._tasks import TaskResult, Work, check_device, run_tasks, use_threads
 from shiftprism.benchmark._cells import load_run_model, run_cell
 from shiftprism.benchmark._grid import Cell, list_cells
 from shiftprism.benchmark._plan import Plan
 from shiftprism.benchmark._suites import in_distribution, list_data_files, list_shifts
-from shiftprism.benchmark._tasks import TaskResult, Work, check_device, run_tasks, use_threads
 from shiftprism.corruptions import frost_source
 from shiftprism.rows import Results, ResultsFolder, set_file
 
