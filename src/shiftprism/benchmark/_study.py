@@ -136,8 +136,10 @@ def _record_plan(plan: Plan, folder: ResultsFolder, command: str) -> None:
 
 
 def _missing_shifts(plan: Plan, folder: ResultsFolder, ladders: Ladders) -> list[tuple[Plan, str, str, int]]:
-    """The shifted sets that are not in the folder yet."""
-    missing = []
+    """The shifted sets that are not in the folder yet; photographs are not kept there."""
+    missing: list[tuple[Plan, str, str, int]] = []
+    if plan.suite == "photos":
+        return missing
     for data in plan.data_sets:
         shifted = folder.shifted(in_distribution(plan, data, folder).name)
         for number, (name, severity) in enumerate(ladders[data]):
@@ -176,7 +178,8 @@ def _report_progress(cells: Sequence[Cell], ladders: Ladders, progress: ReportPr
     while not last:
         last = stop.is_set()  # once more after the end, so that the bar is full
         shifted = [folder.shifted(in_distribution(plan, data, folder).name) for data in plan.data_sets]
-        total, done = float(sum(sets.values())), float(sum(_count_files(path) for path in shifted))
+        kept = sum(sets.values()) if plan.suite != "photos" else 0
+        total, done = float(kept), float(sum(_count_files(path) for path in shifted))
         running = []
         for cell in cells:
             weight = _expected_work(cell, sets[cell.data])
