@@ -3,11 +3,14 @@
 import io
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +169,13 @@ def test_a_damaged_parquet_file_is_a_row_with_its_reason(
     assert "after 0 images" in row.problem
 
 
+def test_a_disk_that_a_worker_does_not_have_fails_the_part(score: Callable[[Part], list[ScoredImage]]) -> None:
+    """Fails if the part becomes rows that say "No such file": a later command would take them for done."""
+    for name in ("a.png", "b.tar"):
+        with pytest.raises(ValueError, match=f"every worker shares but got /no/such/disk/{name}, which "):
+            score(next(list_parts([name], folder="/no/such/disk")))
+
+
 def test_other_storages_are_refused(images: dict[str, bytes]) -> None:
     with pytest.raises(ValueError, match="s3://bucket/folder but got gs://a/b"):
         list(list_places(["gs://a/b"]))
@@ -265,13 +275,18 @@ def start(words: list[str], folder: Path) -> "subprocess.Popen[str]":
 
 def list_files(folder: Path) -> dict[str, int]:
     """The finished parts in a folder, and when each was written."""
-    return {path.name: path.stat().st_mtime_ns for path in folder.glob("[!.]*.parquet")}
+    found = {}
+    for path in folder.glob("[!.]*.parquet"):
+        with suppress(FileNotFoundError):  # the last step removes them
+            found[path.name] = path.stat().st_mtime_ns
+    return found
 
 
 def descendants(process: int) -> Iterator[int]:
-    for child in Path(f"/proc/{process}/task/{process}/children").read_text().split():
-        yield int(child)
-        yield from descendants(int(child))
+    with suppress(OSError):  # it has ended
+        for child in Path(f"/proc/{process}/task/{process}/children").read_text().split():
+            yield int(child)
+            yield from descendants(int(child))
 
 
 def working(process: int) -> list[int]:
@@ -309,20 +324,27 @@ def test_a_killed_worker_and_a_stopped_run_change_no_row(exported_digits: Export
         _, errors = first.communicate(timeout=120)
     finally:
         first.kill()
+        first.wait()
     assert first.returncode == 130, errors
     kept = list_files(parts)
     assert 4 <= len(kept) < 16, "stopped too late"
     second = start(words, tmp_path)
     killed = 0
-    while second.poll() is None:
-        now = list_files(parts)
-        assert not now or {name: now.get(name) for name in kept} == kept
-        for worker in working(second.pid)[: 1 - killed]:
-            os.kill(worker, signal.SIGKILL)
-            killed += 1
-        time.sleep(0.02)
+    try:
+        while second.poll() is None:
+            now = list_files(parts)
+            assert {name: kept[name] for name in now if name in kept} == {
+                name: now[name] for name in now if name in kept
+            }
+            for worker in working(second.pid)[: 1 - killed]:
+                os.kill(worker, signal.SIGKILL)
+                killed += 1
+            time.sleep(0.02)
+        out, errors = second.communicate()
+    finally:
+        second.kill()
+        second.wait()
     assert killed == 1
-    out, errors = second.communicate()
     assert second.returncode == 3, errors
     assert f"{256 * len(kept)} images are in cluster.parquet already" in out
     local = subprocess.run(
@@ -338,3 +360,47 @@ def test_a_killed_worker_and_a_stopped_run_change_no_row(exported_digits: Export
     for row, other in zip(rows, others, strict=True):
         for name, value in row.items():
             assert value == (pytest.approx(other[name], abs=1e-4) if isinstance(value, float) else other[name]), name
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("SHIFTPRISM_MOTO" not in os.environ, reason="SHIFTPRISM_MOTO names no Python with moto[server]")
+def test_a_bucket_has_the_rows_of_its_files(
+    images: dict[str, bytes],
+    score: Callable[[Part], list[ScoredImage]],
+    alone: dict[str, ScoredImage],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Against moto's server, which speaks S3. Fails if a key loses its bucket, or notes in a folder become rows."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    for name, value in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "y", "REGION": "us-east-1"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+    command = [os.environ["SHIFTPRISM_MOTO"], "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, env={"PATH": os.environ["PATH"]}, stderr=subprocess.DEVNULL)
+
+    def put(key: str, content: bytes) -> None:
+        headers = {"Content-Type": "application/octet-stream"}
+        request = urllib.request.Request(f"{address}/{key}", content, headers, method="PUT")
+        urllib.request.urlopen(request).close()
+
+    try:
+        for _ in range(600):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        put("archive", b"")
+        for name, content in images.items():
+            put(f"archive/photos/{name}", content)
+        put("archive/photos/notes.txt", b"x")
+        put("archive/shard.tar", write_tar(Path("shard.tar"), images).read_bytes())
+        for place, before in (("s3://archive/photos/", "s3://archive/photos"), ("s3://archive/shard.tar",) * 2):
+            assert_same([image for part in list_parts(list_places([place])) for image in score(part)], alone, before)
+        with pytest.raises(ValueError, match="in a storage that answers but got s3://nowhere"):
+            list(list_places(["s3://nowhere"]))
+    finally:
+        server.kill()
+        server.wait()

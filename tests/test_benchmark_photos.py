@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 from sklearn.metrics import roc_auc_score
 
 from shiftprism.benchmark import Plan, _photos, study
@@ -16,6 +17,7 @@ from shiftprism.benchmark._photos import Photographs, choose_batch, find_photogr
 from shiftprism.classifier import Classifier, Preprocessing
 from shiftprism.corruptions import CORRUPTIONS
 from shiftprism.datasets import ImageFile, load, read_images
+from shiftprism.outputs import Outputs
 from shiftprism.rows import ResultsFolder
 from shiftprism.scores import msp
 
@@ -203,3 +205,37 @@ def test_models_and_folders_that_do_not_fit(place: Path, tmp_path: Path) -> None
     with pytest.raises(ValueError, match=r"models with a resize rule, for photographs of any size, but got .*rigid"):
         study(make_plan(place, runs=(str(tmp_path / "rigid"),)), tmp_path / "c")
     assert not (tmp_path / "c/suite.json").exists()
+
+
+def test_parts_on_the_disk_become_one_file(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails if a part is joined out of order, or one that is there is forwarded again after a stop."""
+    plan = make_plan(place).resolve()
+    classifier, data = Classifier.load(place / "model"), find_photographs(plan, plan.data).load("test")
+    whole = _photos.predict_photographs(classifier, data, tmp_path / "whole.safetensors")
+    monkeypatch.setattr(_photos, "_PART", 50)
+    cut = data._replace(images=(*data.images[:-1], tmp_path / "nothing.png"))
+    Image.new("L", (9, 9)).save(tmp_path / "nothing.png")
+    broken = (tmp_path / "nothing.png").read_bytes()
+    (tmp_path / "nothing.png").write_bytes(broken[:-20])
+    with pytest.raises(ValueError, match=r"photographs that can be read but got .*nothing\.png"):
+        _photos.predict_photographs(classifier, cut, tmp_path / "parts.safetensors")
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "parts.parts").iterdir()}
+    assert len(kept) == len(data.images) // 50
+    joined: dict[Path, int] = {}
+    join = Outputs.join_files
+
+    def watch(parts: list[Path], path: Path, fingerprint: str) -> None:
+        joined.update({part: part.stat().st_mtime_ns for part in parts})
+        join(parts, path, fingerprint)
+
+    monkeypatch.setattr(Outputs, "join_files", watch)
+    outputs = _photos.predict_photographs(classifier, data, tmp_path / "parts.safetensors")
+    assert {path: joined[path] for path in kept} == kept
+    for name, one, other in zip(Outputs._fields, outputs, whole, strict=True):
+        assert torch.equal(one, other), name
+    loaded, labels = Outputs.load(tmp_path / "parts.safetensors")
+    assert labels is not None
+    assert torch.equal(labels, data.labels)
+    assert not (tmp_path / "parts.parts").exists()
+    assert list(load_file(tmp_path / "parts.safetensors")) == list(load_file(tmp_path / "whole.safetensors"))
+    assert len(data.images) == loaded.N

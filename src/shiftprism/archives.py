@@ -201,16 +201,17 @@ def _open_model(model: _Model) -> ExportedDetector:
 
 def _score_part(model: _Model, part: Part, threads: int, device: str) -> list[ScoredImage]:
     """In a worker: the verdicts on the images of a part."""
+    _check_disk(part)
     detector = _open_model(model)
     names: deque[str] = deque()
     problems: list[ScoredImage] = []
 
-    def listed() -> Iterator[EncodedImage]:
+    def listed() -> Iterator[Path | EncodedImage]:
         for name, read in _read_part(part, problems):
             names.append(name)
-            yield EncodedImage(Path(name), read)
+            yield read if isinstance(read, Path) else EncodedImage(Path(name), read)
 
-    remote = part.kind == "files" and is_uri(part.names[0])
+    remote = part.kind == "files" and any(map(is_uri, part.names))
     scored = score_files(
         lambda images: detector(images.numpy()),
         listed(),
@@ -221,11 +222,13 @@ def _score_part(model: _Model, part: Part, threads: int, device: str) -> list[Sc
     return images + problems
 
 
-_Named = tuple[str, Callable[[], bytes]]
+_Read = Path | Callable[[], bytes]
+_Named = tuple[str, _Read]
+"""The name of an image, and its file or what returns its bytes."""
 
 
 def _read_part(part: Part, problems: list[ScoredImage]) -> Iterator[_Named]:
-    """The name of each image with a function that returns its bytes. An archive that breaks off is a problem."""
+    """Each image of a part, in order. An archive that breaks off is a problem."""
     if part.kind == "files":
         yield from _read_files(part)
         return
@@ -242,25 +245,16 @@ def _read_part(part: Part, problems: list[ScoredImage]) -> Iterator[_Named]:
 
 
 def _read_files(part: Part) -> Iterator[_Named]:
-    if is_uri(part.names[0]):
-        for name in part.names:
-            yield name, partial(_read_remote, name)
-        return
-    places = [os.path.join(part.folder, name) for name in part.names]
-    if not os.path.isdir(part.folder) and not any(map(os.path.exists, places)):
+    for name in part.names:
+        yield name, partial(_read_remote, name) if is_uri(name) else Path(part.folder, name)
+
+
+def _check_disk(part: Part) -> None:
+    """Refuse a part that another machine listed on a disk of its own: its rows would all say that there is no file."""
+    places = [os.path.join(part.folder, name) for name in part.names if not is_uri(name)]
+    if places and not os.path.isdir(part.folder) and not any(map(os.path.exists, places)):
         got = f"{places[0]}, which {socket.gethostname()} does not have"
-        raise wrong("images", "on a disk that every worker shares", got, "mount it there, or name a storage by its URI")
-    for name, place in zip(part.names, places, strict=True):
-        yield name, partial(_read_local, Path(place))
-
-
-def _read_local(path: Path) -> bytes:
-    from shiftprism._files import check_file
-
-    size = check_file(path).stat().st_size
-    if size > MOST_BYTES:
-        raise OSError(f"the file has {size:,} bytes, and at most {MOST_BYTES:,} are read")
-    return path.read_bytes()
+        raise wrong("images", "on a disk that every worker shares", got, "mount it there, or put them into s3://")
 
 
 def _read_remote(name: str) -> bytes:
@@ -298,12 +292,12 @@ def _read_row_group(part: Part, archive: str) -> Iterator[_Named]:
                 if isinstance(value, dict):
                     value, name = value.get("bytes"), name or value.get("path")
                 name = value if isinstance(value, str) and name is None else name
-                yield f"{archive}/{first if name is None else name}", _reader(value, archive, part.folder)
+                yield f"{archive}/{first if name is None else name}", _find_image(value, archive, part.folder)
                 first += 1
 
 
-def _reader(value: Any, archive: str, folder: str) -> Callable[[], bytes]:
-    """What reads an image of a row: its bytes, or the file that it names."""
+def _find_image(value: Any, archive: str, folder: str) -> _Read:
+    """The image of a row: its bytes, or the file that it names."""
     if isinstance(value, bytes):
         return partial(bytes, value)
     if not value:
@@ -312,7 +306,7 @@ def _reader(value: Any, archive: str, folder: str) -> Callable[[], bytes]:
         return partial(_read_remote, value)
     if is_uri(archive):
         return partial(_read_remote, f"{posixpath.dirname(archive)}/{value}")
-    return partial(_read_local, Path(folder, archive).parent / value)
+    return Path(folder, archive).parent / value
 
 
 def _refuse(reason: str) -> bytes:

@@ -4,6 +4,7 @@ A photograph is corrupted as it is, before the model's own rule resizes it: noth
 """
 
 import hashlib
+import shutil
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,6 +31,8 @@ _LEAST = 20
 _BATCH_BYTES = 1 << 24
 """Of a batch as floats: 27 photographs of 224 × 224. What a network keeps of a batch is some 50 times as much."""
 _BATCH = 128
+_PART = 512
+"""So many photographs have their Outputs in memory while they are forwarded."""
 _BLOCK_BYTES = 1 << 28
 """Of the photographs in memory, as they are read, that become a batch."""
 Item = TypeVar("Item")
@@ -137,14 +140,28 @@ def predict_photographs(classifier: Classifier, data: Photographs, cache: Path) 
     """The Outputs of all photographs, in order, from the `cache` where neither they nor the model have changed.
 
     Threads read, corrupt and resize the next batch while the model computes. One that cannot be read is an error.
+    More than 512 are forwarded in parts, whose Outputs wait on the disk: a later call resumes them.
     """
     fingerprint = _fingerprint(classifier, data)
     try:
         return Outputs.load(cache, fingerprint)[0]
     except (ValueError, OSError):  # absent, cut off, or of another model or other data: computed again
+        if len(data.images) > _PART:
+            _predict_parts(classifier, data, cache, fingerprint)
+            return Outputs.load(cache, fingerprint)[0]
         outputs, _ = predict(classifier, _run_ahead(_make_batches(classifier, data)))
         outputs.save(cache, data.labels, fingerprint)
         return outputs
+
+
+def _predict_parts(classifier: Classifier, data: Photographs, cache: Path, fingerprint: str) -> None:
+    folder = cache.with_name(f"{cache.stem}.parts")
+    parts = []
+    for number, rows in enumerate(torch.arange(len(data.images)).split(_PART)):
+        parts.append(folder / f"{number:06}.safetensors")
+        predict_photographs(classifier, data.rows(rows), parts[-1])
+    Outputs.join_files(parts, cache, fingerprint)
+    shutil.rmtree(folder)
 
 
 def check_model(classifier: Classifier, folder: str) -> None:
