@@ -26,7 +26,7 @@ from shiftprism.detector import score_files
 from shiftprism.runtime import ExportedDetector, load
 from shiftprism.verdicts import Verdict
 
-__all__ = ["Part", "PartResult", "ScoredImage", "list_parts", "list_places", "score_parts"]
+__all__ = ["Part", "PartResult", "ScoredImage", "find_kind", "list_parts", "list_places", "score_parts"]
 
 TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 PARQUET = (".parquet",)
@@ -268,7 +268,7 @@ def _read_tar(part: Part, archive: str) -> Iterator[_Named]:
     system, path = _open_place(archive, part.folder)
     with system.open_input_stream(path, compression=None) as file, tarfile.open(fileobj=file, mode="r|*") as tar:
         for member in tar:
-            tar.members = []  # otherwise it keeps all of them
+            tar.members = []  # type: ignore[attr-defined]  # otherwise it keeps all of them
             if not member.isfile() or _is_beside(member.name, NOTES | _BESIDE):
                 continue
             name = posixpath.join(archive, member.name.removeprefix("./"))
@@ -288,7 +288,8 @@ def _read_row_group(part: Part, archive: str) -> Iterator[_Named]:
         first = sum(file.metadata.row_group(group).num_rows for group in range(part.group))
         for batch in file.iter_batches(_ROWS, row_groups=[part.group], columns=list(part.columns)):
             for row in batch.to_pylist():
-                value, name = row[images], row[named[0]] if named else None
+                value: Any = row[images]
+                name = row[named[0]] if named else None
                 if isinstance(value, dict):
                     value, name = value.get("bytes"), name or value.get("path")
                 name = value if isinstance(value, str) and name is None else name
@@ -306,7 +307,7 @@ def _find_image(value: Any, archive: str, folder: str) -> _Read:
         return partial(_read_remote, value)
     if is_uri(archive):
         return partial(_read_remote, f"{posixpath.dirname(archive)}/{value}")
-    return Path(folder, archive).parent / value
+    return Path(folder, archive).parent / str(value)
 
 
 def _refuse(reason: str) -> bytes:

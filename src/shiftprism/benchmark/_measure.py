@@ -202,7 +202,8 @@ class Measurement:
         if clean_logits is not None and name in clean_logits:
             return clean_logits[name]
         with torch.no_grad():
-            return self.calibrators[name](outputs)
+            logits: Tensor = self.calibrators[name](outputs)
+        return logits
 
     def _add_scales(self, condition: Condition, outputs: Outputs, weights: Weights) -> None:
         """Medians of |f|, and of α and β where the head has them."""

@@ -45,9 +45,10 @@ def check_options(order: Order, model: str | None, device: str) -> None:
 
 def refuse_archives(words: list[str], column: str | None) -> None:
     """Without a cluster only image files are read: an archive that is named gets a line that says what to do."""
-    endings = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".parquet")
+    from shiftprism.archives import find_kind
+
     for word in words:
-        if word.lower().endswith(endings) or word.startswith("s3://"):
+        if find_kind(word) != "files" or word.startswith("s3://"):
             advice = "add --cluster local --to verdicts.parquet"
             raise wrong("images", "image files or folders without --cluster", word, advice)
     if column is not None:
