@@ -15,6 +15,7 @@ from shiftprism.benchmark._attribution import Attribution
 from shiftprism.benchmark._cells import _fit_contrasts
 from shiftprism.benchmark._copies import SEVERITIES, divide_held_out
 from shiftprism.benchmark._measure import CLEAN, RowList
+from shiftprism.benchmark._photos import Photographs
 from shiftprism.corruptions import COMMON, EXTRA, OWN_EXTRA
 from shiftprism.datasets import Dataset, load
 from shiftprism.edits import predict_mirrored
@@ -127,7 +128,8 @@ def test_the_parts_of_held_out_data_are_disjoint_and_copies_are_of_the_first() -
     training = Labelled(outputs.rows(slice(0, 50)), held.labels[:50])
     seen: dict[str, Dataset] = {}
 
-    def predict(file: str, data: Dataset) -> Outputs:
+    def predict(file: str, data: Dataset | Photographs) -> Outputs:
+        assert isinstance(data, Dataset)
         seen[file] = data
         return look(data.images)
 

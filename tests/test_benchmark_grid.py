@@ -420,7 +420,7 @@ def test_a_killed_process_of_the_pool_costs_nothing_but_time(whole: Path, tmp_pa
 
 _GROWS = """
 import builtins, time, numpy
-from shiftprism.benchmark._tasks import run_tasks
+from shiftprism._tasks import run_tasks
 def grows(item, threads, device):
     builtins.kept = [*getattr(builtins, "kept", []), numpy.ones(60_000_000)]
     time.sleep(1.5)  # loky looks at the size once a second

@@ -30,8 +30,8 @@ def run(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"suite": ""}, "Expected `suite` to be one of digits, paper but got nothing; or give your own images"),
-        ({"suite": "mnist"}, "Expected `suite` to be one of digits, paper but got 'mnist'"),
+        ({"suite": ""}, "Expected `suite` to be one of digits, paper, photos but got nothing; or give your own images"),
+        ({"suite": "mnist"}, "Expected `suite` to be one of digits, paper, photos but got 'mnist'"),
         ({"models": ("resnet",)}, "Expected `models` to be one of alpha, .* but got 'resnet'"),
         ({"models": ("ddu",)}, "but got ddu, which needs the backbone digits-ddu; leave it out, or choose one of "),
         ({"models": ("duq:no",)}, "Expected `models` to be names, or name:seeds but got duq:no"),

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from python_device import OtherTensor, Stream, register
-from shiftprism import Classifier, _devices, adapt, predict
+from shiftprism import Classifier, _devices, _tasks, adapt, predict
 from shiftprism._files import write_tensors
-from shiftprism.benchmark import Plan, _cells, _tasks, study
-from shiftprism.benchmark._tasks import run_tasks
+from shiftprism._tasks import run_tasks
+from shiftprism.benchmark import Plan, _cells, study
 from shiftprism.classifier import _predict
 from shiftprism.cli import app
 from shiftprism.datasets import load

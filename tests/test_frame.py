@@ -13,13 +13,13 @@ SOURCE = Path(shiftprism.__file__).parent
 ROOT = Path(__file__).resolve().parents[1]
 # What a room may import: rooms of its own row or of a row above it, and never in a circle.
 ROWS = (
-    ("_errors", "_checks", "_devices", "_extras", "_files", "_imports", "_lazy", "_levels", "_npz"),
+    ("_errors", "_checks", "_devices", "_extras", "_files", "_imports", "_lazy", "_levels", "_npz", "_tasks"),
     ("outputs", "rows", "verdicts", "_exported"),
     ("backbones", "heads", "scores", "calibrators", "metrics", "corruptions", "style"),
     ("datasets", "shifts", "classifier", "edits"),
     ("detector", "training", "recommend"),
     ("benchmark", "monitor", "export"),
-    ("claims", "plots", "report", "runtime", "store"),
+    ("claims", "plots", "report", "runtime", "store", "archives"),
     ("serving",),
     ("cli", "__main__"),
 )

@@ -22,7 +22,7 @@ LINK = re.compile(r"(?<!`)\[(?P<text>[^\[\]]*)\]\((?P<target>[^()\s#]*)(?P<ancho
 CODE = re.compile(r"^ *(```|~~~).*?^ *\1 *$|(?<!`)(`+)(?!`).*?(?<!`)\2(?!`)", re.DOTALL | re.MULTILINE)
 GUIDES = ("decide", "calibrate", "monitor", "deploy", "onnx", "benchmark", "compare", "reproduce")
 SECTIONS = {
-    "Decide and watch": ("detector", "verdicts", "monitor", "export", "runtime", "serving", "store", "deploy"),
+    "Decide and watch": ("detector", "verdicts", "monitor", "export", "runtime", "serving", "store", "deploy", "scale"),
     "Score and calibrate": ("outputs", "classifier", "scores", "edits", "style", "calibrators", "recommend", "metrics"),
     "Train and measure": (
         *("backbones", "heads", "training", "devices", "datasets", "corruptions", "shifts"),

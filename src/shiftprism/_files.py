@@ -6,10 +6,11 @@ Nothing here needs torch or NumPy before it is called. Nothing is pickled.
 import errno
 import hashlib
 import json
+import math
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -128,6 +129,44 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], about: dict[str, str])
         except SafetensorError as error:
             raise OSError(f"{path} could not be written: {error}; what was there before is untouched") from error
         _sort_metadata(beside)
+
+
+def join_tensors(path: Path, parts: Sequence[Path], about: dict[str, str]) -> None:
+    """Write a safetensors file of the tensors of the `parts`, joined row by row; one tensor of a part is in memory.
+
+    The parts have the same names and types. The file is whole or absent, and reads like one of `write_tensors`.
+    """
+    from safetensors import safe_open
+
+    def read(name: str) -> Iterator[Any]:
+        for part in parts:
+            with safe_open(part, framework="np") as file:
+                yield file.get_tensor(name)
+
+    with safe_open(parts[0], framework="np") as file:
+        kinds = {name: str(file.get_slice(name).get_dtype()) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    digest, shapes, sizes = hashlib.sha256(), {}, {}
+    for name in sorted(kinds):
+        first = next(read(name))
+        rows = sum(len(array) for array in read(name))
+        shapes[name] = (rows, *first.shape[1:])
+        sizes[name] = first.itemsize
+        digest.update(f"{name}{first.dtype}{shapes[name]}".encode())
+        for array in read(name):
+            digest.update(array.tobytes())
+    header, place = {}, 0
+    for name in sorted(kinds, key=lambda name: (-sizes[name], name)):  # each type at a multiple of its size
+        end = place + math.prod(shapes[name]) * sizes[name]
+        header[name] = {"dtype": kinds[name], "shape": list(shapes[name]), "data_offsets": [place, end]}
+        place = end
+    metadata = dict(sorted((about | {_DIGEST: digest.hexdigest()}).items()))
+    text = json.dumps({"__metadata__": metadata} | header, separators=(",", ":"), ensure_ascii=False).encode()
+    text = text.ljust(-(-len(text) // 8) * 8)  # spaces, as in the format
+    with replacing(path) as beside, beside.open("wb") as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        for name in header:
+            for array in read(name):
+                out.write(array.tobytes())
 
 
 def _sort_metadata(path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from shiftprism._checks import finite, wrong
-from shiftprism._files import read_tensors, write_tensors
+from shiftprism._files import join_tensors, read_tensors, write_tensors
 
 _FORMAT = "shiftprism-outputs-1"
 _NO_STYLE = torch.empty(0, 0)
@@ -153,6 +153,11 @@ class Outputs(NamedTuple):
                 raise wrong("labels", f"of shape ({self.N},)", f"{tuple(labels.shape)}", "pass one label for each row")
             tensors["labels"] = labels
         write_tensors(Path(path), tensors, {"format": _FORMAT, "fingerprint": fingerprint})
+
+    @staticmethod
+    def join_files(parts: "Sequence[Path]", path: "str | Path", fingerprint: str = "") -> None:
+        """Write the rows of the files `parts` to one file, as `save` does; they are never all in memory."""
+        join_tensors(Path(path), parts, {"format": _FORMAT, "fingerprint": fingerprint})
 
     @staticmethod
     def load(path: "str | Path", fingerprint: str | None = None) -> "tuple[Outputs, Tensor | None]":

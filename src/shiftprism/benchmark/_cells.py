@@ -15,14 +15,15 @@ from threadpoolctl import threadpool_limits
 from shiftprism._checks import Floats, wrong
 from shiftprism._devices import move
 from shiftprism._files import write_text
+from shiftprism._tasks import use_threads
 from shiftprism.benchmark._attribution import SUBJECTS, Attribution
 from shiftprism.benchmark._copies import HeldOut, divide_held_out
 from shiftprism.benchmark._grid import Cell
 from shiftprism.benchmark._measure import CLEAN, Measurement, RowList
+from shiftprism.benchmark._photos import PhotoFolder, Photographs, check_model, predict_photographs
 from shiftprism.benchmark._plan import find_model
 from shiftprism.benchmark._resampling import set_weights
 from shiftprism.benchmark._suites import InDistribution, in_distribution, list_shifts
-from shiftprism.benchmark._tasks import use_threads
 from shiftprism.calibrators import CALIBRATORS, Calibrator, cross_validate
 from shiftprism.classifier import Classifier, predict
 from shiftprism.datasets import Dataset
@@ -32,14 +33,17 @@ from shiftprism.outputs import Outputs
 from shiftprism.recommend import Labelled, fit_scores
 from shiftprism.rows import Condition, Results, Source, read_rows, set_file, why_left_out
 from shiftprism.scores import Score, Spectrum, Style, find_score
-from shiftprism.training import Setup, read_result, read_run_settings, run, split_held_out
+from shiftprism.training import Setup, read_result, read_run_settings, run
+
+Images = Dataset | Photographs
+Inside = InDistribution | PhotoFolder
 
 
 class Predictor(NamedTuple):
     """A trained model as a cell needs it."""
 
     source: Source
-    predict: Callable[[str, Dataset], Outputs]
+    predict: Callable[[str, Images], Outputs]
     """The Outputs of a set, by the name of the file they are kept in."""
     head: Head | None
     held_out: float
@@ -78,7 +82,7 @@ def _run_cell(cell: Cell, device: str) -> Results:
     return results
 
 
-def _has_other_members(cell: Cell, inside: InDistribution) -> bool:
+def _has_other_members(cell: Cell, inside: Inside) -> bool:
     """Whether the rows of an ensemble were measured with other members than it has now."""
     stored = read_rows(cell.folder.rows)[:1]
     return any(row.weights != _combine_members(cell, inside).source.weights for row in stored)
@@ -105,14 +109,14 @@ class _Stopwatch:
         self.seconds[part] = round(self.seconds.get(part, 0.0) + time.perf_counter() - began, 2)
 
 
-def _measure_model(cell: Cell, inside: InDistribution, device: str) -> Results:
+def _measure_model(cell: Cell, inside: Inside, device: str) -> Results:
     about = cell.folder.read_about()
     stopwatch = _Stopwatch(about["seconds"])
     with stopwatch.time("training"):
         predictor = _make_predictor(cell, inside, device)
     with stopwatch.time("forward"):
         test = inside.load("test")
-        learned, held = split_held_out(inside.source, predictor.held_out, inside.root)
+        learned, held = inside.divide(predictor.held_out)
         training = Labelled(predictor.predict(set_file("train"), learned), learned.labels)
         clean = Labelled(predictor.predict(set_file("clean", 0), test), test.labels)
         # the paper's protocol holds nothing out: its test set serves for validation too
@@ -200,7 +204,7 @@ def _make_attribution(measurement: Measurement, parts: HeldOut | None) -> Attrib
     return Attribution(measurement.rows, style, spectrum, parts.ranked)
 
 
-def _make_predictor(cell: Cell, inside: InDistribution, device: str) -> Predictor:
+def _make_predictor(cell: Cell, inside: Inside, device: str) -> Predictor:
     if cell.mirrored:
         return _mirror_model(cell, inside, device)
     if cell.run:
@@ -208,7 +212,8 @@ def _make_predictor(cell: Cell, inside: InDistribution, device: str) -> Predicto
     return _combine_members(cell, inside) if cell.model == "ensemble" else _train_model(cell, inside, device)
 
 
-def _train_model(cell: Cell, inside: InDistribution, device: str) -> Predictor:
+def _train_model(cell: Cell, inside: Inside, device: str) -> Predictor:
+    assert isinstance(inside, InDistribution), "photographs are for models that are trained"
     plan, spec = cell.plan, find_model(cell.model)
     training = plan.training(cell.model, cell.seed)
     backbone = plan.backbone + spec.variant
@@ -219,7 +224,7 @@ def _train_model(cell: Cell, inside: InDistribution, device: str) -> Predictor:
     return _wrap_classifier(cell, source, done.classifier, training.held_out, about)
 
 
-def _load_run(cell: Cell, inside: InDistribution, device: str) -> Predictor:
+def _load_run(cell: Cell, inside: Inside, device: str) -> Predictor:
     """A run or a saved classifier as it is; without a config.toml the plan says what was held out."""
     folder = Path(cell.run)
     config = read_run_settings(folder)
@@ -234,7 +239,7 @@ def _load_run(cell: Cell, inside: InDistribution, device: str) -> Predictor:
     return _wrap_classifier(cell, source, classifier, held_out, about)
 
 
-def _mirror_model(cell: Cell, inside: InDistribution, device: str) -> Predictor:
+def _mirror_model(cell: Cell, inside: Inside, device: str) -> Predictor:
     """The model of another cell, asked about each image and its mirror image: their features are averaged."""
     plain = cell.unmirrored
     if not plain.run and plain.folder.find_fault() == "absent":
@@ -244,7 +249,8 @@ def _mirror_model(cell: Cell, inside: InDistribution, device: str) -> Predictor:
     predictor = _load_run(plain._replace(run=run), inside, device)
     classifier = move(load_run_model(plain._replace(run=run), inside), device).eval()
 
-    def predict_set(file: str, data: Dataset) -> Outputs:
+    def predict_set(file: str, data: Images) -> Outputs:
+        assert isinstance(data, Dataset), "a plan refuses to mirror photographs"
         outputs = cell.folder.path / "outputs"
         mirrored = predict(classifier, data.images.flip(3), cache=outputs / "mirror" / file)[0]
         mean = average_views([predictor.predict(file, data), mirrored], head=classifier.head)
@@ -254,7 +260,7 @@ def _mirror_model(cell: Cell, inside: InDistribution, device: str) -> Predictor:
     return predictor._replace(source=predictor.source._replace(model=cell.model), predict=predict_set, about={})
 
 
-def load_run_model(cell: Cell, inside: InDistribution) -> Classifier:
+def load_run_model(cell: Cell, inside: Inside) -> Classifier:
     """The model of a given run, if it is one of these data: the same classes, channels and image size."""
     # a classifier that was saved without a recipe is taken to be the plan's backbone with a linear head
     classifier = Classifier.load(cell.run, cell.plan.backbone, model=cell.plan.model or None)
@@ -263,6 +269,9 @@ def load_run_model(cell: Cell, inside: InDistribution) -> Classifier:
     if len(classifier.names) != len(names) or classifier.names not in (names, numbers):
         got = f"{cell.run} with {', '.join(classifier.names)}"
         raise wrong("runs", f"models of {', '.join(names)}", got, "choose the data it was trained on")
+    if isinstance(test, Photographs):
+        check_model(classifier, cell.run)
+        return classifier
     try:
         classifier.normalise(test.images[:1])
     except ValueError as error:
@@ -271,7 +280,7 @@ def load_run_model(cell: Cell, inside: InDistribution) -> Classifier:
     return classifier
 
 
-def _source(cell: Cell, inside: InDistribution, backbone: str, head: str, held_out: float) -> Source:
+def _source(cell: Cell, inside: Inside, backbone: str, head: str, held_out: float) -> Source:
     """The source of a cell's rows; the weights are still to be filled in."""
     return Source(
         model=cell.model,
@@ -289,15 +298,18 @@ def _wrap_classifier(
 ) -> Predictor:
     classifier.eval()
 
-    def predict_set(file: str, data: Dataset) -> Outputs:
-        return predict(classifier, data, cache=cell.folder.path / "outputs" / file)[0]
+    def predict_set(file: str, data: Images) -> Outputs:
+        path = cell.folder.path / "outputs" / file
+        if isinstance(data, Photographs):
+            return predict_photographs(classifier, data, path)
+        return predict(classifier, data, cache=path)[0]
 
     source = source._replace(weights=classifier.fingerprint()[:12])
     about["parameters"] = float(sum(parameter.numel() for parameter in classifier.parameters()))
     return Predictor(source, predict_set, classifier.head, held_out, about)
 
 
-def _combine_members(cell: Cell, inside: InDistribution) -> Predictor:
+def _combine_members(cell: Cell, inside: Inside) -> Predictor:
     """The mean probabilities of all vanilla models of the grid, from the outputs in their folders."""
     members = [cell._replace(model="vanilla", seed=seed) for seed in range(cell.plan.seeds_by_model["vanilla"])]
     if missing := [member.key for member in members if member.folder.find_fault() == "absent"]:
@@ -307,7 +319,7 @@ def _combine_members(cell: Cell, inside: InDistribution) -> Predictor:
     weights = hashlib.sha256("".join(row.weights for row in first).encode()).hexdigest()[:12]
     source = first[0].source._replace(model=cell.model, seed=cell.seed, weights=weights)
 
-    def predict_set(file: str, data: Dataset) -> Outputs:
+    def predict_set(file: str, data: Images) -> Outputs:
         mean = average([Outputs.load(member.folder.path / "outputs" / file)[0] for member in members])
         mean.save(cell.folder.path / "outputs" / file, data.labels, weights)
         return mean
@@ -315,11 +327,12 @@ def _combine_members(cell: Cell, inside: InDistribution) -> Predictor:
     return Predictor(source, predict_set, None, cell.plan.training("vanilla", 0).held_out, {})
 
 
-def _measure_pixels(cell: Cell, inside: InDistribution) -> Results:
+def _measure_pixels(cell: Cell, inside: Inside) -> Results:
     """The distance of each other data set's pixel values from the ID test set's.
 
     It is the mean over channels of the total variation distance between their 256-bin histograms.
     """
+    assert isinstance(inside, InDistribution), "photographs of many sizes are not compared pixel by pixel"
     rows = RowList(Source("pixels", inside.name, "", "", 0, "", ""))
     test = inside.load("test")
     histograms = _histograms(test, "clean")
@@ -328,6 +341,7 @@ def _measure_pixels(cell: Cell, inside: InDistribution) -> Results:
         if shift.kind == "covariate" or shift.severity:
             continue
         data = shift.make()
+        assert isinstance(data, Dataset), "as the ID data"
         others = _histograms(data, shift.name)
         counts[shift.name] = _count_pixels(others, data)
         distances = np.abs(histograms - others).sum(2).mean(0) / 2

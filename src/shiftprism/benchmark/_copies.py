@@ -1,10 +1,11 @@
 """Shifted copies of held-out images, and the parts of the held-out data, for what is fitted to covariate shift."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 
+from shiftprism.benchmark._photos import Photographs
 from shiftprism.benchmark._suites import take_evenly
 from shiftprism.corruptions import EXTRA, OWN_EXTRA
 from shiftprism.datasets import Dataset
@@ -43,7 +44,10 @@ class HeldOut(NamedTuple):
 
 
 def divide_held_out(
-    training: Labelled, held: Dataset, outputs: Outputs, predict: Callable[[str, Dataset], Outputs]
+    training: Labelled,
+    held: "Dataset | Photographs",
+    outputs: Outputs,
+    predict: "Callable[[str, Dataset | Photographs], Outputs]",
 ) -> HeldOut | None:
     """The parts of the held-out images with their `outputs`; None where there are too few, or they have no style.
 
@@ -64,22 +68,35 @@ def divide_held_out(
         known,
         Labelled(outputs.rows(reference), held.labels[reference]),
         outputs.rows(ranked),
-        _predict_copies(take_evenly(held.rows(own), _IMAGES), predict),
+        _predict_copies(held.rows(own), predict),
     )
 
 
-def _predict_copies(data: Dataset, predict: Callable[[str, Dataset], Outputs]) -> dict[str, Labelled]:
+def _predict_copies(
+    held: "Dataset | Photographs", predict: "Callable[[str, Dataset | Photographs], Outputs]"
+) -> dict[str, Labelled]:
     """Each extra at each severity on the next few hundred of the images, so that all of them serve."""
+    data = held.take_evenly(_IMAGES) if isinstance(held, Photographs) else take_evenly(held, _IMAGES)
     count, size = len(data.images), min(_EACH, len(data.images))
     conditions = [(name, severity) for name in (*EXTRA, *OWN_EXTRA) for severity in SEVERITIES]
     parts: dict[str, list[Labelled]] = {}
     for number, (name, severity) in enumerate(conditions):
         rows = (number * size + torch.arange(size)) % count
-        for copy in make_shifted_copies(data.images[rows], [name], [severity], seeds=rows):
-            labels = data.labels[rows]
-            outputs = predict(f"copies/{set_file(name, severity)}", Dataset(copy.images, labels, data.names))
-            parts.setdefault(name, []).append(Labelled(outputs, labels))
+        for copied in _copy(data, rows, name, severity):
+            outputs = predict(f"copies/{set_file(name, severity)}", copied)
+            parts.setdefault(name, []).append(Labelled(outputs, copied.labels))
     return {
         name: Labelled(Outputs.concat([one.outputs for one in own]), torch.cat([one.labels for one in own]))
         for name, own in parts.items()
     }
+
+
+def _copy(
+    data: "Dataset | Photographs", rows: torch.Tensor, name: str, severity: int
+) -> "Iterator[Dataset | Photographs]":
+    """Some of the images under an extra; nothing where it changes none of them."""
+    if isinstance(data, Photographs):
+        yield data.rows(rows).corrupt(name, severity)
+        return
+    for copy in make_shifted_copies(data.images[rows], [name], [severity], seeds=rows):
+        yield Dataset(copy.images, data.labels[rows], data.names)

@@ -56,7 +56,8 @@ def list_cells(plan: Plan, out: Path) -> list[Cell]:
     """All cells; ensembles and mirrored models last, because they need the others."""
     cells = []
     for data in plan.data_sets:
-        if plan.far or plan.hold_out != ("none",):  # otherwise there are no other images to compare pixels with
+        # without other images there are no pixels to compare, and photographs have many sizes
+        if plan.suite != "photos" and (plan.far or plan.hold_out != ("none",)):
             cells.append(Cell(plan, str(out), data, "pixels", 0))
         for name, count in plan.seeds_by_model.items():
             cells += [Cell(plan, str(out), data, name, seed) for seed in range(count)]

@@ -178,25 +178,32 @@ class Measurement:
     ) -> list[tuple[tuple[str, str], float, Floats]]:
         """((subject, metric), value, values on resamples) of the uncalibrated model and each calibrator."""
         outputs, labels = data.outputs, data.labels.numpy()
-        with torch.no_grad():
-            calibrated = {name: calibrator(outputs) for name, calibrator in self.calibrators.items()}
-        calibrated |= dict(clean_logits or {})
-        probabilities = {
-            name: torch.softmax(logits.double(), 1).numpy()
-            for name, logits in {"none": outputs.logits, **calibrated}.items()
-        }
-        # one product for all calibrators: a matrix as wide as all their columns together
-        columns = np.concatenate([calibration_columns(each, labels) for each in probabilities.values()], 1)
-        means = np.split(weights.T @ columns / len(labels), len(probabilities), axis=1)
-        measured = []
-        for (subject, each), own in zip(probabilities.items(), means, strict=True):
-            resampled = calibration_values(own)
-            measured += [((subject, name), metric(each, labels), resampled[name]) for name, metric in _METRICS.items()]
-        for subject, logits in calibrated.items():
-            for name, changed in _find_changes(outputs, logits).items():
+        columns: list[NDArray[np.float32]] = []
+        values: dict[str, dict[str, float]] = {}
+        changes = []
+        # one calibrator at a time: the probabilities of all would be many times the Outputs
+        for subject in ("none", *self.calibrators):
+            logits = outputs.logits if subject == "none" else self._calibrate(subject, outputs, clean_logits)
+            probabilities = torch.softmax(logits.double(), 1).numpy()
+            columns.append(calibration_columns(probabilities, labels))
+            values[subject] = {name: metric(probabilities, labels) for name, metric in _METRICS.items()}
+            for name, changed in _find_changes(outputs, logits).items() if subject != "none" else ():
                 shares = np.asarray(changed.astype(np.float32) @ weights / len(labels), np.float64)
-                measured.append(((subject, name), float(changed.mean()), shares))
-        return measured
+                changes.append(((subject, name), float(changed.mean()), shares))
+        # one product for all calibrators: a matrix as wide as all their columns together
+        means = np.split(weights.T @ np.concatenate(columns, 1) / len(labels), len(columns), axis=1)
+        measured = []
+        for (subject, own), mean in zip(values.items(), means, strict=True):
+            resampled = calibration_values(mean)
+            measured += [((subject, name), value, resampled[name]) for name, value in own.items()]
+        return measured + changes
+
+    def _calibrate(self, name: str, outputs: Outputs, clean_logits: Mapping[str, Tensor] | None) -> Tensor:
+        if clean_logits is not None and name in clean_logits:
+            return clean_logits[name]
+        with torch.no_grad():
+            logits: Tensor = self.calibrators[name](outputs)
+        return logits
 
     def _add_scales(self, condition: Condition, outputs: Outputs, weights: Weights) -> None:
         """Medians of |f|, and of α and β where the head has them."""

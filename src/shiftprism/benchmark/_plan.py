@@ -44,11 +44,16 @@ MODELS: dict[str, ModelSpec] = {
 see `find_model`.
 """
 HEADS_COMPARED = ("vanilla", "alpha", "beta", "alpha-beta")
-SUITES = ("digits", "paper")
+SUITES = ("digits", "paper", "photos")
 _PAPER_DATA = ("cifar10", "cifar100")
+_PHOTO_CALIBRATORS = ("temperature", "alpha-beta", "shift-aware")
+"""For photographs unless others are asked for: models of them have a thousand classes, and a matrix of a thousand by a
+thousand takes hours to fit."""
+_TOO_LARGE = ("gmm",)
+"""Not measured on photographs unless asked for: a thousand covariances of a thousand features take gigabytes."""
 _FREE = ("data", "models", "seeds", "runs", "model", "root", "mirror")
 """Fields that may differ between two commands that fill the same folder."""
-_LATER = {"corrupted_images": 0, "score": []}
+_LATER = {"corrupted_images": 0, "score": [], "near": ""}
 """Fields that older folders do not have, and the value they stood for."""
 
 
@@ -65,7 +70,9 @@ class Plan:
     processes and into a JSON file.
     """
 
-    suite: str = _option("", "digits (minutes, nothing to download) or paper (CIFAR-10 and CIFAR-100).")
+    suite: str = _option(
+        "", "digits (minutes, nothing to download), paper (CIFAR-10 and CIFAR-100) or photos (--data, --runs)."
+    )
     data: str = _option("", "Your own images: a folder of class folders, a file or a name. With paper: one CIFAR.")
     models: tuple[str, ...] = _option((), "vanilla,duq:2,…: names, or name:seeds. (all that the backbone can)")
     seeds: int = _option(0, "Seeds of each model. (3 for the paper's four heads, 1 for others)", min=1)
@@ -91,6 +98,7 @@ class Plan:
         (), "Classes of your own data that no model learns, or none where all are learned. (every fifth)"
     )
     far: str = _option("", "Images of another kind and style than your own.")
+    near: str = _option("", "With photos: a folder of images of other classes in the same style.")
     size: int = _option(0, "Scale your images to size × size. (as they are)", min=0)
     backbone: str = _option("", "digits, fast, resnet18, wrn-28-10, … (fast; wrn-28-10 for the preset paper)")
     preset: str = _option("", "How to train: smoke, laptop, laptop-robust or paper. (laptop)")
@@ -153,6 +161,7 @@ class Plan:
         from shiftprism.scores import SCORES, find_score
 
         suite = self._resolve_suite()
+        usual = [name for name in SCORES if suite != "photos" or name not in _TOO_LARGE]
         preset = choice("preset", self.preset or {"digits": "smoke"}.get(suite, "laptop"), PRESETS)
         plan = replace(
             self,
@@ -161,11 +170,14 @@ class Plan:
             preset=preset,
             backbone=self.backbone or _default_backbone(suite, preset),
             runs=tuple("=".join(parse_run(text)) for text in self.runs),
-            scores=tuple(find_score(name).name for name in dict.fromkeys((*(self.scores or SCORES), *self.score))),
+            scores=tuple(find_score(name).name for name in dict.fromkeys((*(self.scores or usual), *self.score))),
             score=(),  # from here on they are scores like the others
-            calibrators=_check_names("calibrators", self.calibrators, CALIBRATORS) or tuple(CALIBRATORS),
+            calibrators=_check_names("calibrators", self.calibrators, CALIBRATORS)
+            or (_PHOTO_CALIBRATORS if suite == "photos" else tuple(CALIBRATORS)),
             corruptions=_check_names("corruptions", self.corruptions, CORRUPTIONS) or tuple(COMMON),
             far=_absolute(self.far),
+            near=_absolute(self.near),
+            held_out=self.held_out or (0.5 if suite == "photos" else 0.0),
             root=_absolute(self.root),
             settings=({"held_out": 0.2} if suite == "digits" else {}) | dict(self.settings),
         )
@@ -179,9 +191,31 @@ class Plan:
             raise wrong("suite", f"one of {', '.join(SUITES)}", "nothing", "or give your own images as data")
         if suite == "digits" and self.data not in ("", "digits"):
             raise wrong("data", "left out with the suite digits", self.data, "leave the suite out for your own data")
+        if suite == "photos":
+            self._check_photos()
+        elif self.near:
+            raise wrong("near", "left out but with the suite photos", self.near, "hold classes out for near images")
         if suite == "paper" and self.data:
             choice("data", self.data, _PAPER_DATA)
         return suite if suite == "own" else choice("suite", suite, SUITES)
+
+    def _check_photos(self) -> None:
+        """Photographs are measured on models that are trained: their folders must be there, and nothing else."""
+        for name in ("data", "far", "near"):
+            folder = getattr(self, name)
+            if (folder and not Path(folder).is_dir()) or (not folder and name == "data"):
+                advice = "name one with a folder of images for each class"
+                raise wrong(name, "a folder of photographs", folder or "nothing", advice)
+        if not self.runs:
+            raise wrong("runs", "given with the suite photos", "nothing", "name the folder of a trained model")
+        for name, advice in (
+            ("models", "photographs are measured on --runs"),
+            ("hold_out", "name folders of other classes with --near and --far"),
+            ("size", "the model resizes by its own rule"),
+            ("mirror", "mirrored photographs are not measured"),
+        ):
+            if getattr(self, name):
+                raise wrong(name, "left out with the suite photos", getattr(self, name), advice)
 
     def _check_numbers(self) -> None:
         if self.runs and len(self.data_sets) > 1:

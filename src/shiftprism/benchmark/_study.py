@@ -10,11 +10,11 @@ from typing import NamedTuple
 from shiftprism._checks import wrong
 from shiftprism._devices import count_jobs
 from shiftprism._files import write_text
+from shiftprism._tasks import TaskResult, Work, check_device, run_tasks, use_threads
 from shiftprism.benchmark._cells import load_run_model, run_cell
 from shiftprism.benchmark._grid import Cell, list_cells
 from shiftprism.benchmark._plan import Plan
 from shiftprism.benchmark._suites import in_distribution, list_data_files, list_shifts
-from shiftprism.benchmark._tasks import TaskResult, Work, check_device, run_tasks, use_threads
 from shiftprism.corruptions import frost_source
 from shiftprism.rows import Results, ResultsFolder, set_file
 
@@ -136,8 +136,10 @@ def _record_plan(plan: Plan, folder: ResultsFolder, command: str) -> None:
 
 
 def _missing_shifts(plan: Plan, folder: ResultsFolder, ladders: Ladders) -> list[tuple[Plan, str, str, int]]:
-    """The shifted sets that are not in the folder yet."""
-    missing = []
+    """The shifted sets that are not in the folder yet; photographs are not kept there."""
+    missing: list[tuple[Plan, str, str, int]] = []
+    if plan.suite == "photos":
+        return missing
     for data in plan.data_sets:
         shifted = folder.shifted(in_distribution(plan, data, folder).name)
         for number, (name, severity) in enumerate(ladders[data]):
@@ -176,7 +178,8 @@ def _report_progress(cells: Sequence[Cell], ladders: Ladders, progress: ReportPr
     while not last:
         last = stop.is_set()  # once more after the end, so that the bar is full
         shifted = [folder.shifted(in_distribution(plan, data, folder).name) for data in plan.data_sets]
-        total, done = float(sum(sets.values())), float(sum(_count_files(path) for path in shifted))
+        kept = sum(sets.values()) if plan.suite != "photos" else 0
+        total, done = float(kept), float(sum(_count_files(path) for path in shifted))
         running = []
         for cell in cells:
             weight = _expected_work(cell, sets[cell.data])

@@ -1,7 +1,7 @@
 """The data a model is trained on and the shifts it meets; made once and kept in the folder of results."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -11,11 +11,13 @@ import torch
 
 from shiftprism._checks import Floats, wrong
 from shiftprism._files import write_tensors
+from shiftprism.benchmark._photos import PhotoFolder, PhotoShift, find_photographs, list_photo_shifts
 from shiftprism.benchmark._plan import Plan
 from shiftprism.corruptions import CORRUPTIONS
 from shiftprism.datasets import Dataset, load
 from shiftprism.rows import ResultsFolder, file_stem, set_file
 from shiftprism.shifts import Shift, Vectors, concept, concept_splits, covariate, hold_out, suite
+from shiftprism.training import split_held_out
 
 UNSEEN_DIGITS = ("7", "8", "9")
 _STEPS = 5
@@ -33,9 +35,15 @@ class InDistribution(NamedTuple):
         """The "train" or "test" images of the classes a model learns."""
         return load(self.source, split, self.root)
 
+    def divide(self, share: float) -> tuple[Dataset, Dataset]:
+        """The training images of a run, and those it holds out."""
+        return split_held_out(self.source, share, self.root)
 
-def in_distribution(plan: Plan, data: str, folder: ResultsFolder) -> InDistribution:
+
+def in_distribution(plan: Plan, data: str, folder: ResultsFolder) -> "InDistribution | PhotoFolder":
     """The ID data of a plan. Where classes are held out, the others are written to the folder of results first."""
+    if plan.suite == "photos":
+        return find_photographs(plan, data)
     if plan.suite == "paper":
         return InDistribution(data, data, Path(plan.root) if plan.root else None)
     (file,) = list_data_files(plan, folder)
@@ -52,12 +60,17 @@ def in_distribution(plan: Plan, data: str, folder: ResultsFolder) -> InDistribut
 
 def list_data_files(plan: Plan, folder: ResultsFolder) -> list[Path]:
     """Where the classes that a model learns are written to; none for a suite that holds no classes out."""
-    return [] if plan.suite == "paper" else [folder.data(Path(data).name) for data in plan.data_sets]
+    return [] if plan.suite in ("paper", "photos") else [folder.data(Path(data).name) for data in plan.data_sets]
 
 
-def list_shifts(plan: Plan, data: str, folder: ResultsFolder) -> list[Shift]:
-    """Every shift of the plan. A shift's images are made when first asked for, and read from the folder afterwards."""
+def list_shifts(plan: Plan, data: str, folder: ResultsFolder) -> "Sequence[Shift | PhotoShift]":
+    """Every shift of the plan. A shift's images are made when first asked for, and read from the folder afterwards.
+
+    Shifted photographs are not kept: they are made again for each model.
+    """
     inside = in_distribution(plan, data, folder)
+    if isinstance(inside, PhotoFolder):
+        return list_photo_shifts(plan, data)
     test = inside.load("test")
     corrupted = covariate(take_evenly(test, plan.corrupted_images or plan.images), plan.corruptions)
     shifts = [*_concept_and_far(plan, data, inside, test), *corrupted]

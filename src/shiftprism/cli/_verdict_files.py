@@ -12,6 +12,7 @@ from shiftprism._extras import need
 from shiftprism._files import check_file, replacing
 
 if TYPE_CHECKING:
+    from shiftprism.archives import ScoredImage
     from shiftprism.detector import FileVerdict
 
 ENDINGS = (".csv", ".jsonl", ".parquet")
@@ -22,12 +23,12 @@ SKIPPED = "skipped"
 _ROWS_IN_GROUP = 10_000
 
 
-def path_text(path: Path) -> str:
+def path_text(path: str | Path) -> str:
     """A path as it stands in a file: names that are not Unicode have their bytes escaped."""
     return os.fspath(path).encode("utf-8", "backslashreplace").decode()
 
 
-def make_row(file: "FileVerdict", detector: str) -> dict[str, Any]:
+def make_row(file: "FileVerdict | ScoredImage", detector: str) -> dict[str, Any]:
     """One row; its keys are `COLUMNS`."""
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {"path": path_text(file.path), "problem": file.problem, "detector": detector}
@@ -170,11 +171,16 @@ def _write_lines(path: Path, rows: Iterator[dict[str, Any]]) -> None:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
+def make_schema() -> Any:
+    """Of a Parquet file of verdicts."""
+    arrow = need("pyarrow", "parquet")
+    types = {name: arrow.float64() for name in NUMBERS} | {"label": arrow.int64(), "calibrated": arrow.bool_()}
+    return arrow.schema([(name, types.get(name, arrow.string())) for name in COLUMNS])
+
+
 def _write_parquet(path: Path, rows: Iterator[dict[str, Any]]) -> None:
     """The rows in groups, so that memory stays flat."""
-    arrow, parquet = need("pyarrow", "parquet"), need("pyarrow.parquet", "parquet")
-    types = {name: arrow.float64() for name in NUMBERS} | {"label": arrow.int64(), "calibrated": arrow.bool_()}
-    schema = arrow.schema([(name, types.get(name, arrow.string())) for name in COLUMNS])
+    arrow, parquet, schema = need("pyarrow", "parquet"), need("pyarrow.parquet", "parquet"), make_schema()
     with replacing(path) as beside, parquet.ParquetWriter(beside, schema) as writer:
         group: list[dict[str, Any]] = []
         for row in rows:

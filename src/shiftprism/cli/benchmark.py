@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from shiftprism.benchmark import Plan
+from shiftprism.cli._clusters import check_cluster
 from shiftprism.cli._flags import Device, with_flags
 
 if TYPE_CHECKING:
@@ -39,40 +40,13 @@ def _benchmark(
     named = {name: settings.pop(name) for name in ("backbone", "preset") if name in settings}
     plan = Plan(**(named | flags), settings=settings).resolve()
     if cluster is not None:
-        _check_cluster(cluster)
+        check_cluster(cluster)
     console = Console()
     outcome = run_study(console, plan, out, jobs=jobs, cluster=cluster, device=device)
     _print_outcome(console, out, outcome)
 
 
 benchmark = with_flags(_benchmark, Plan, describe=lambda field: str(field.metadata["help"]))
-
-
-def _check_cluster(address: str) -> None:
-    """Refuse an address that nobody answers at: Ray itself would try for a minute, and say so in many lines."""
-    import socket
-
-    from shiftprism._errors import wrong
-    from shiftprism._extras import need
-
-    ray = need("ray", "cluster")
-    if address == "auto":
-        try:
-            ray.init(address=address, log_to_driver=False)
-        except ConnectionError as error:
-            advice = "start one with `ray start --head`, give its address, or say local"
-            raise wrong("cluster", "auto where a Ray cluster runs", "auto without one", advice) from error
-        ray.shutdown()
-    if address in ("auto", "local"):
-        return
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit() or int(port) >= 1 << 16:
-        raise wrong("cluster", "auto, local, or an address such as 10.0.0.1:6379", repr(address), "correct it")
-    try:
-        socket.create_connection((host, int(port)), timeout=5).close()
-    except OSError as error:
-        reason = error.strerror or error
-        raise wrong("cluster", "the address of a Ray cluster", f"{address} ({reason})", "start it first") from error
 
 
 def run_study(console: Console, plan: Plan, out: Path, **options: Any) -> "Outcome":

@@ -2,8 +2,6 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftprism._errors import wrong
+from shiftprism.cli._cluster_scores import Order, check_options, refuse_archives, score_on_cluster
 from shiftprism.cli._flags import Device
 from shiftprism.cli._opening import FalseAlarm, Model, Named, Opened, open_judge
+from shiftprism.cli._progress import SHOWN, print_counts, show_progress
 from shiftprism.cli._verdict_files import SKIPPED, VerdictFile, make_row, path_text
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from shiftprism.detector import FileVerdict
 
 FLAGGED_CODE, SKIPPED_CODE, BOTH_CODE = 3, 4, 5
-_SHOWN = 20
-"""So many images are shown on the terminal."""
 
 
 def score(
@@ -43,6 +41,16 @@ def score(
     model: Model = None,
     device: Device = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace the file in place of resuming it.")] = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="Score on a Ray cluster: its address, auto, or local. Tar shards, Parquet files and s3:// are read, "
+            "too. (extra: cluster)"
+        ),
+    ] = None,
+    column: Annotated[
+        str | None, typer.Option(help="The column of images in Parquet files, with --cluster. (the one of bytes)")
+    ] = None,
 ) -> None:
     """Decide for each image whether the model knows its like, or its style or its concept has shifted.
 
@@ -51,15 +59,21 @@ def score(
     """
     from rich.console import Console
 
-    paths = list_paths(images)
-    if not paths:
-        raise wrong("images", "at least one image", "none", "name files or folders with images")
-    opened = open_judge(detector, model, device, false_alarm)
     console = Console()
-    if to is None:
-        kinds = _score_to_terminal(console, opened, paths)
+    if cluster is not None:
+        order = Order(detector, expand_words(images), to, cluster, false_alarm, column)
+        check_options(order, model, device)
+        kinds = score_on_cluster(console, order, force)
     else:
-        kinds = _score_to_file(console, opened, paths, to, force)
+        refuse_archives(images, column)
+        paths = list_paths(images)
+        if not paths:
+            raise wrong("images", "at least one image", "none", "name files or folders with images")
+        opened = open_judge(detector, model, device, false_alarm)
+        if to is None:
+            kinds = _score_to_terminal(console, opened, paths)
+        else:
+            kinds = _score_to_file(console, opened, paths, to, force)
     skipped = kinds.pop(SKIPPED, 0)
     flagged = kinds["covariate"] + kinds["concept"]
     if skipped:
@@ -72,17 +86,21 @@ def list_paths(words: list[str]) -> list[Path]:
     """The files that are named by files, folders, patterns and, for "-", lines of standard input; each once."""
     from shiftprism.datasets import list_images
 
-    found: dict[Path, None] = {}
+    return list(dict.fromkeys(list_images(*expand_words(words))))
+
+
+def expand_words(words: list[str]) -> list[str]:
+    """The words, with the files of a pattern and, for "-", the lines of standard input in their place."""
+    places: list[str] = []
     for word in words:
         if word == "-":
             lines = (line.rstrip("\r\n") for line in sys.stdin)
-            places = [line for line in lines if line]
-        elif any(letter in word for letter in "*?[") and not Path(word).exists():
-            places = sorted(glob(word, recursive=True)) or [word]  # a pattern without files is a row that says so
+            places += [line for line in lines if line]
+        elif any(letter in word for letter in "*?[") and "://" not in word and not Path(word).exists():
+            places += sorted(glob(word, recursive=True)) or [word]  # a pattern without files is a row that says so
         else:
-            places = [word]
-        found |= dict.fromkeys(list_images(*places))
-    return list(found)
+            places.append(word)
+    return places
 
 
 def _score_to_terminal(console: "Console", opened: Opened, paths: list[Path]) -> Counter[str]:
@@ -91,18 +109,18 @@ def _score_to_terminal(console: "Console", opened: Opened, paths: list[Path]) ->
 
     kinds: Counter[str] = Counter()
     shown: list[FileVerdict] = []
-    few = len(paths) <= _SHOWN
-    with _show_progress(len(paths)) as advance:
+    few = len(paths) <= SHOWN
+    with show_progress(len(paths)) as advance:
         for file in score_files(opened.judge, paths, prepare=opened.prepare):
             kind = SKIPPED if file.verdict is None else file.verdict.kind
             kinds[kind] += 1
-            if len(shown) < _SHOWN and (few or kind != "in-distribution"):
+            if len(shown) < SHOWN and (few or kind != "in-distribution"):
                 shown.append(file)
             advance(1)
     _print_table(console, shown)
     if len(paths) > len(shown):
         console.print()
-        _print_counts(console, kinds, opened.about)
+        print_counts(console, kinds, opened.about)
         console.print("--to verdicts.csv keeps every row.", style="dim")
     return kinds
 
@@ -118,7 +136,7 @@ def _score_to_file(console: "Console", opened: Opened, paths: list[Path], to: Pa
         console.print(f"{sum(kinds.values())} of {len(paths)} images are in {to} already.", highlight=False)
     finished = False
     try:
-        with _show_progress(len(left)) as advance:
+        with show_progress(len(left)) as advance:
             for number, one in enumerate(score_files(opened.judge, left, prepare=opened.prepare), 1):
                 file.append(make_row(one, opened.identity))
                 kinds[SKIPPED if one.verdict is None else one.verdict.kind] += 1
@@ -128,7 +146,7 @@ def _score_to_file(console: "Console", opened: Opened, paths: list[Path], to: Pa
         finished = True
     finally:
         file.close(finished)
-    _print_counts(console, kinds, opened.about)
+    print_counts(console, kinds, opened.about)
     console.print(f"Written: {to.resolve()}", markup=False, highlight=False, soft_wrap=True)
     return kinds
 
@@ -155,23 +173,3 @@ def _print_table(console: "Console", files: "list[FileVerdict]") -> None:
     for file in files:
         words = f"skipped: {file.problem}." if file.verdict is None else str(file.verdict)
         console.print(f"{file.path.name}: {words}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _print_counts(console: "Console", kinds: Counter[str], about: str) -> None:
-    total = sum(kinds.values())
-    parts = [f"{kinds[kind]} {kind}" for kind in ("in-distribution", "covariate", "concept", SKIPPED) if kinds[kind]]
-    console.print(f"{total} images by {about}: {', '.join(parts)}", markup=False, highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _show_progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar with the time left, on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
-    bars = Console(stderr=True)
-    bars.quiet = not bars.is_terminal or total <= _SHOWN  # elsewhere a bar that vanishes leaves an empty line
-    with Progress(*columns, console=bars, transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda count: bar.advance(task, count)

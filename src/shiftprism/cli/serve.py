@@ -63,8 +63,11 @@ def find_models(words: list[str]) -> dict[str, Path]:
     return files
 
 
-def export_cached(folder: Path) -> Path:
-    """The ONNX file of a detector's folder, from the cache where neither the folder nor the version has changed."""
+def export_cached(folder: Path, name: str = "") -> Path:
+    """The ONNX file of a detector's folder, from the cache where neither the folder nor the version has changed.
+
+    A detector of the package is loaded by its `name`: it computes in another precision than its files have.
+    """
     from shiftprism._errors import wrong
 
     if not (folder / "detector.json").is_file():
@@ -76,10 +79,10 @@ def export_cached(folder: Path) -> Path:
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     cached = _cache_folder() / f"{digest.hexdigest()}.onnx"
     if not cached.exists():
-        typer.echo(f"exporting {folder} to {cached}", err=True)
+        typer.echo(f"exporting {name or folder} to {cached}", err=True)
         cached.parent.mkdir(parents=True, exist_ok=True)
         # in a process of its own: torch takes hundreds of megabytes, and a service needs none of them
-        command = [sys.executable, "-c", _EXPORT, str(folder), str(cached)]
+        command = [sys.executable, "-c", _EXPORT, name or str(folder), str(cached)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode or not cached.exists():
             reason = (done.stdout.strip().splitlines() or ["its process ended"])[-1]

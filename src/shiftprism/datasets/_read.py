@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,15 @@ _AHEAD = 8
 """So many files for each thread may be decoded before they are asked for."""
 _PIXELS_AHEAD = 1 << 26
 """So many pixels may be decoded at a time: large pictures wait for each other."""
+
+
+class EncodedImage(NamedTuple):
+    """An image file that lies in an archive or on another machine."""
+
+    path: Path
+    """Its name."""
+    read: Callable[[], bytes]
+    """Returns its bytes; an OSError is the reason why there are none. Called in a thread that decodes."""
 
 
 class ImageFile(NamedTuple):
@@ -59,9 +69,13 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def read_images(
-    paths: "Iterable[str | Path]", prepare: Callable[[Tensor], Tensor] | None = None, threads: int | None = None
+    paths: "Iterable[str | Path | EncodedImage]",
+    prepare: Callable[[Tensor], Tensor] | None = None,
+    threads: int | None = None,
 ) -> Iterator[ImageFile]:
     """Each file as an `ImageFile`, in order: its image, or the reason why it has none. No file ends the others.
+
+    What is no file of its own, such as an image in an archive, is an `EncodedImage` among the `paths`.
 
     Transparent pixels are composed on white, EXIF's orientation is applied, of an animation the first frame is read,
     and 16-bit grey is scaled to 8 bits. A file that is cut, damaged, too large or no image has a reason instead.
@@ -80,14 +94,17 @@ def read_images(
 
 
 def _read_ahead(
-    paths: "Iterable[str | Path]", prepare: Callable[[Tensor], Tensor] | None, threads: int
+    paths: "Iterable[str | Path | EncodedImage]", prepare: Callable[[Tensor], Tensor] | None, threads: int
 ) -> Iterator[ImageFile]:
     budget = _Budget(_PIXELS_AHEAD)
     pending: deque[Future[ImageFile]] = deque()
     pool = ThreadPoolExecutor(threads, initializer=_compute_alone)
     try:
         for number, path in enumerate(paths):
-            pending.append(pool.submit(_read_file, Path(path), prepare, budget, number))
+            file = (
+                path if isinstance(path, EncodedImage) else EncodedImage(Path(path), partial(_read_bytes, Path(path)))
+            )
+            pending.append(pool.submit(_read_file, file, prepare, budget, number))
             if len(pending) >= _AHEAD * threads:
                 yield _take_first(pending, budget)
         while pending:
@@ -145,21 +162,23 @@ class _Budget:
             self.changed.notify_all()
 
 
-def _read_file(path: Path, prepare: Callable[[Tensor], Tensor] | None, budget: _Budget, number: int) -> ImageFile:
+def _read_file(
+    file: EncodedImage, prepare: Callable[[Tensor], Tensor] | None, budget: _Budget, number: int
+) -> ImageFile:
     def decode(picture: Image.Image) -> Bytes:
         budget.take(number, picture.width * picture.height)
         # a copy of its own: Pillow's array is read-only, and torch wants to write
         return np.array(to_pixels(picture, None, picture.mode in GREY), order="C")
 
     try:
-        pixels = read_image(Picture("it", lambda: _read_bytes(path), path.suffix), decode)
+        pixels = read_image(Picture("it", file.read, file.path.suffix), decode)
         image = torch.from_numpy(pixels)
         image = image if prepare is None else prepare(image)
     except (ValueError, OSError) as error:
         budget.give_back(number)
-        return ImageFile(path, None, _describe(error))
+        return ImageFile(file.path, None, _describe(error))
     budget.give_back(number, image.shape[-1] * image.shape[-2])
-    return ImageFile(path, image, "")
+    return ImageFile(file.path, image, "")
 
 
 def _read_bytes(path: Path) -> bytes:

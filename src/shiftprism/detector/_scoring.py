@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from shiftprism._checks import wrong
-from shiftprism.datasets import ImageFile, read_images
+from shiftprism.datasets import EncodedImage, ImageFile, read_images
 from shiftprism.detector._detector import Detector
 from shiftprism.detector._images import prepare_for, stack_images
 from shiftprism.verdicts import Verdict, Verdicts
@@ -18,6 +18,8 @@ Judge = Callable[[Tensor], Verdicts]
 _BATCH = 128
 _WAITING = 2
 """Batches that may wait for the model."""
+_MOST_BYTES = 1 << 28
+"""Of the images of a batch."""
 
 
 class FileVerdict(NamedTuple):
@@ -33,16 +35,18 @@ class FileVerdict(NamedTuple):
 
 def score_files(
     detector: "Detector | Judge",
-    paths: "Iterable[str | Path]",
+    paths: "Iterable[str | Path | EncodedImage]",
     *,
     prepare: Callable[[Tensor], Tensor] | None = None,
     batch: int = _BATCH,
+    threads: int | None = None,
 ) -> Iterator[FileVerdict]:
     """A verdict on each file, in order; a file that cannot be judged has its reason and ends nothing.
 
     Threads decode the next images while the model computes. A few batches are in memory at a time, however many files
-    there are. In place of a Detector, any function of images (N, C, H, W) that returns Verdicts does; `prepare` then
-    turns one uint8 image (C, H, W) of any size into what it takes.
+    there are. `paths` and `threads` are those of `datasets.read_images`. In place of a Detector, any function of images
+    (N, C, H, W) that returns Verdicts does; `prepare` then turns one uint8 image (C, H, W) of any size into what it
+    takes.
 
     >>> from shiftprism.classifier import Classifier
     >>> from shiftprism.datasets import load
@@ -59,13 +63,11 @@ def score_files(
             advice = "fit a detector to a classifier and images"
             raise wrong("detector", "one with a classifier", "one that was made from Outputs", advice)
         prepare = prepare or prepare_for(detector.classifier)
-    return _score(detector, paths, prepare, batch)
+    return _score(detector, read_images(paths, prepare, threads), batch)
 
 
-def _score(
-    judge: Judge, paths: "Iterable[str | Path]", prepare: Callable[[Tensor], Tensor] | None, batch: int
-) -> Iterator[FileVerdict]:
-    for files in _read_batches(paths, prepare, batch):
+def _score(judge: Judge, read: Iterator[ImageFile], batch: int) -> Iterator[FileVerdict]:
+    for files in _read_batches(read, batch):
         verdicts: dict[int, tuple[Verdict, int]] = {}
         problems = {number: file.problem for number, file in enumerate(files)}
         for places in _group(files):
@@ -101,10 +103,11 @@ def _judge_group(judge: Judge, images: list[Tensor]) -> "list[tuple[Verdict, int
     return [(verdict, int(label)) for verdict, label in zip(verdicts, verdicts.label, strict=True)]
 
 
-def _read_batches(
-    paths: "Iterable[str | Path]", prepare: Callable[[Tensor], Tensor] | None, batch: int
-) -> Iterator[list[ImageFile]]:
-    """Batches of files, read by a thread of their own: it goes on while the caller uses one."""
+def _read_batches(read: Iterator[ImageFile], batch: int) -> Iterator[list[ImageFile]]:
+    """Batches of files, read by a thread of their own: it goes on while the caller uses one.
+
+    A batch ends early where its images take a quarter of a gigabyte: an exported file takes photographs as they are.
+    """
     ready: queue.Queue[Any] = queue.Queue(_WAITING)
     stopped = threading.Event()
 
@@ -117,24 +120,25 @@ def _read_batches(
                 continue
         return False
 
-    def read() -> None:
-        files = read_images(paths, prepare)
+    def fill() -> None:
         try:
             block: list[ImageFile] = []
-            for file in files:
+            size = 0
+            for file in read:
                 block.append(file)
-                if len(block) == batch:
+                size += 0 if file.image is None else file.image.nbytes
+                if len(block) == batch or size >= _MOST_BYTES:
                     if not put(block):
                         return
-                    block = []
+                    block, size = [], 0
             put(block)
             put(None)
         except BaseException as error:  # the caller raises it
             put(error)
         finally:
-            files.close()  # type: ignore[attr-defined]  # a generator
+            read.close()  # type: ignore[attr-defined]  # a generator
 
-    reader = threading.Thread(target=read, name="shiftprism-read", daemon=True)
+    reader = threading.Thread(target=fill, name="shiftprism-read", daemon=True)
     reader.start()
     try:
         while (item := ready.get()) is not None:

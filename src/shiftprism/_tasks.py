@@ -2,8 +2,9 @@
 
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from multiprocessing import Manager
 from queue import Queue
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ Work = Callable[[Any, int, str], Any]
 """A function of an item, the number of threads it may use, and the name of its device."""
 _RETRIES = 3
 """How often Ray repeats a task whose worker was lost."""
+_LEAST_RUNNING = 16
+"""So many tasks are handed to Ray at a time at least; a cluster that is just starting has few workers."""
 _LOST = "its process was killed twice (out of memory?); run fewer jobs at a time"
 
 
@@ -124,28 +127,53 @@ def _share_devices(jobs: int, devices: Sequence[str]) -> "Iterator[str | Queue[s
         yield free
 
 
-def _run_on_ray(work: Work, items: Sequence[Any], cluster: str, device: str) -> Iterator[TaskResult]:
+@contextmanager
+def connect(cluster: str) -> Iterator[Any]:
+    """Ray, connected to the cluster of an address ("local" starts one here) until the block ends.
+
+    Where this process is connected already, that connection is used, and kept.
+    """
     ray = need("ray", "cluster")
     mine = not ray.is_initialized()
     if mine:
-        ray.init(address=None if cluster == "local" else cluster, log_to_driver=False)
+        # a dashboard takes a core for seconds, and dies with the cluster
+        own = {"include_dashboard": False} if cluster == "local" else {}
+        try:
+            ray.init(address=cluster, log_to_driver=False, logging_level="error", **own)
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            got = f"{cluster} ({' '.join(str(error).split()):.120})"
+            advice = "give the address of a running cluster with the same versions of Ray and Python, or say local"
+            raise wrong("cluster", "a Ray cluster that answers", got, advice) from error
     try:
-        gpus = int(device != "cpu" and ray.cluster_resources().get("GPU", 0) >= 1)
+        yield ray
+    finally:
+        if mine:
+            ray.shutdown()
+
+
+def _run_on_ray(work: Work, items: Iterable[Any], cluster: str, device: str) -> Iterator[TaskResult]:
+    with connect(cluster) as ray:
+        resources = ray.cluster_resources()
+        gpus = int(device != "cpu" and resources.get("GPU", 0) >= 1)
         if device == "cuda" and not gpus:
             raise wrong("device", "one that the cluster has", device, "start Ray with --num-gpus, or choose cpu")
         # Ray shows a task only the GPU that it gave it: under "auto" the task finds it, and it has no other number
         device = device if gpus else "cpu"
         remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=_RETRIES)(_run_task)
-        remaining = {remote.remote(work, number, item, 1, device): number for number, item in enumerate(items)}
-        while remaining:
-            (ready, *_), _ = ray.wait(list(remaining), num_returns=1)
-            number = remaining.pop(ready)
+        shared, waiting = ray.put(work), enumerate(items)
+        running: dict[Any, int] = {}
+        while True:
+            # some wait for a worker, so that none idles, and not all: there may be a million
+            most = max(_LEAST_RUNNING, 2 * int(ray.cluster_resources().get("CPU", 1)))
+            for number, item in islice(waiting, most - len(running)):
+                running[remote.remote(shared, number, item, 1, device)] = number
+            if not running:
+                return
+            (ready, *_), _ = ray.wait(list(running), num_returns=1)
+            number = running.pop(ready)
             try:
                 yield ray.get(ready)
             except ray.exceptions.RayError as error:
                 yield TaskResult(
                     number, None, f"{type(error).__name__}: {_RETRIES + 1} workers were lost with it", str(error)
                 )
-    finally:
-        if mine:
-            ray.shutdown()
