@@ -74,10 +74,10 @@ def score(
             kinds = _score_to_terminal(console, opened, paths)
         else:
             kinds = _score_to_file(console, opened, paths, to, force)
-    skipped = kinds.pop(SKIPPED, 0)
+    total, skipped = sum(kinds.values()), kinds[SKIPPED]
     flagged = kinds["covariate"] + kinds["concept"]
     if skipped:
-        typer.echo(f"shiftprism: {skipped} of {len(paths)} files could not be read; the rows say why", err=True)
+        typer.echo(f"shiftprism: {skipped} of {total} files could not be read; the rows say why", err=True)
     if flagged or skipped:
         raise typer.Exit(BOTH_CODE if flagged and skipped else FLAGGED_CODE if flagged else SKIPPED_CODE)
 
