@@ -1,6 +1,6 @@
 """What the verdict costs in an exported file: beside the same backbone with a linear head alone, interleaved.
 
-Run with: .venv/bin/python speed/export.py FOLDER [--detector cifar10] [--rounds 15] [--threads 1] [--start]
+Run with: .venv/bin/python speed/export.py FOLDER [--detector cifar10] [--rounds 30] [--threads 1] [--start]
 
 FOLDER keeps the exported files, and they are used again. Both files take uint8 images of the network's own size. The
 ways take turns, so that noise of the machine meets both alike. Reported: images a second in the best round and the
@@ -62,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--detector", default="cifar10")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--start", action="store_true")
     words = parser.parse_args()
@@ -107,8 +107,7 @@ def measure(name: str, whole: Path, alone: Path, words: argparse.Namespace) -> N
         images = np.random.default_rng(0).integers(0, 256, sides).astype(np.uint8)
         times: dict[str, list[float]] = {way: [] for way in sessions}
         repeats = 1 if batch > 1 else 10
-        rounds = words.rounds if image.shape[2] < 100 else max(3, words.rounds // 3)
-        for number in range(rounds + 1):
+        for number in range(words.rounds + 1):
             for way, session in sessions.items():
                 began = time.process_time()
                 for _ in range(repeats):

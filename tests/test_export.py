@@ -70,6 +70,11 @@ def test_a_simplified_graph_says_the_same() -> None:
         "last": np.array(-1),
         "axes": np.array([1, 3]),
         "outer": np.array([1, 3]),
+        "square": np.array(2, np.float32),
+        "cube": np.array(3, np.float32),
+        "deviations": np.linspace(0.2, 0.3, 9, dtype=np.float32).reshape(9, 1, 1),
+        "eight": np.array(8, np.float32),
+        "ranks": np.array(121, np.float32),
     }
     nodes = [
         helper.make_node("Slice", ["x", "start0", "end", "axis2", "two"], ["rows"]),
@@ -84,8 +89,12 @@ def test_a_simplified_graph_says_the_same() -> None:
         helper.make_node("Unsqueeze", ["x", "one"], ["wide"]),
         helper.make_node("ReduceMean", ["wide", "axes"], ["means"], keepdims=0),
         helper.make_node("ReduceMean", ["x", "outer"], ["profile"], keepdims=0),
+        helper.make_node("Pow", ["x", "square"], ["squares"]),
+        helper.make_node("Pow", ["x", "cube"], ["cubes"]),
+        *(helper.make_node("Div", ["x", name], [f"by {name}"]) for name in ("deviations", "eight", "ranks")),
     ]
     outputs = {"quarter": None, "corner": None, "sorted": ["N", 9, 4, 3], "means": None, "profile": None}
+    outputs |= dict.fromkeys(("squares", "cubes", "by deviations", "by eight", "by ranks"))
     x = np.random.default_rng(0).random((2, 9, 7, 6), np.float32)
     before = build(nodes, {"x": ["N", 9, 7, 6]}, outputs, constants)
     expected = run(before, x=x)
@@ -97,6 +106,9 @@ def test_a_simplified_graph_says_the_same() -> None:
     assert direct["quarter"] == direct["corner"] == direct["half"] == "x"
     counts = {each.name for each in after.graph.initializer}
     assert all(node.input[1] in counts for node in after.graph.node if node.op_type == "TopK")
+    assert [node.output[0] for node in after.graph.node if node.op_type == "Pow"] == ["cubes"]
+    # p-values are compared with the level: a quotient of ranks may not move by a bit
+    assert [node.output[0] for node in after.graph.node if node.op_type == "Div"] == ["by ranks"]
 
 
 @pytest.mark.parametrize(("inputs", "repeated"), [(2, True), (40, False)], ids=["cheap", "dear"])
