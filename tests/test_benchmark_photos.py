@@ -101,13 +101,13 @@ def test_the_parts_of_the_photographs_are_disjoint(place: Path) -> None:
 
 
 def test_scores_of_shifted_copies_are_fitted_to_photographs(place: Path, tmp_path: Path) -> None:
-    """`style` needs the copies under the 16 extras. A second command reads all Outputs, and measures no set again."""
+    """`style` needs the copies under the 18 extras. A second command reads all Outputs, and measures no set again."""
     plan = make_plan(place, scores=("style",), corruptions=("fog",), corrupted_images=20)
     outcome = study(plan, tmp_path)
     assert outcome.failed == {}
     assert outcome.results.where(subject="style", metric="auroc", shift="fog").rows
     copies = list((tmp_path / "cells").glob("*/outputs/copies/*.safetensors"))
-    assert len(copies) == 48
+    assert len(copies) == 54
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").glob("*/outputs/**/*.safetensors")}
     again = study(make_plan(place, scores=("style", "msp"), corruptions=("fog",), corrupted_images=20), tmp_path)
     assert again.results.where(subject="msp", metric="auroc", shift="fog").rows

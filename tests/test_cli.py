@@ -1,5 +1,6 @@
 """The command line as a person meets it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def test_demo_decides_about_digits_then_shows_the_evidence(tmp_path: Path, monke
     page = (out / "verdicts/index.html").read_text(encoding="utf-8")
     for question in ("Caught and missed", "Counts", "In words"):
         assert question in page
-    assert page.count("<li>A ") == 32
+    assert len(re.findall("<li>An? ", page)) == 32
     for name in ("cifar10", "digits"):
         folder = ResultsFolder(out / name)
         assert str(folder.page) in done.output

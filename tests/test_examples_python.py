@@ -38,7 +38,7 @@ def test_own_torch_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     load("own_torch_model").main()
     sentence, new, blurred, unseen = capsys.readouterr().out.splitlines()
     assert sentence.endswith(").")
-    assert flagged(new) < 0.1
+    assert flagged(new) < 0.12  # 5 % on average over fits; 2.1 % is the deviation of one fit and 343 images
     assert flagged(blurred) > 0.9
     assert flagged(unseen) > 0.3
 
