@@ -310,11 +310,12 @@ def test_a_killed_worker_and_a_stopped_run_change_no_row(exported_digits: Export
     Fails if the part of a lost worker is lost (max_retries=0), or if a repeated command does finished parts again.
     """
     pytest.importorskip("ray")
+    count = 12_000  # 47 parts: a quick machine has not done them all when the signal arrives
     (tmp_path / "digits.onnx").write_bytes(exported_digits.path.read_bytes())
     (tmp_path / "photos").mkdir()
-    for number in range(4000):
+    for number in range(count):
         image = exported_digits.images[number % len(exported_digits.images)]
-        Image.fromarray(image[0].numpy()).save(tmp_path / f"photos/{number:04}.png")
+        Image.fromarray(image[0].numpy()).save(tmp_path / f"photos/{number:05}.png")
     words = ["score", "digits.onnx", "photos", "--cluster", "local", "--to", "cluster.parquet"]
     first, parts = start(words, tmp_path), tmp_path / "cluster.parquet.parts"
     try:
@@ -327,7 +328,7 @@ def test_a_killed_worker_and_a_stopped_run_change_no_row(exported_digits: Export
         first.wait()
     assert first.returncode == 130, errors
     kept = list_files(parts)
-    assert 4 <= len(kept) < 16, "stopped too late"
+    assert 4 <= len(kept) < 47, "stopped too late"
     second = start(words, tmp_path)
     killed = 0
     try:
@@ -356,7 +357,7 @@ def test_a_killed_worker_and_a_stopped_run_change_no_row(exported_digits: Export
     ours, theirs = (parquet.read_table(tmp_path / f"{name}.parquet") for name in ("cluster", "local"))
     assert ours.schema.equals(theirs.schema)
     rows, others = ours.to_pylist(), theirs.to_pylist()
-    assert [row["path"] for row in rows] == [f"photos/{number:04}.png" for number in range(4000)]
+    assert [row["path"] for row in rows] == [f"photos/{number:05}.png" for number in range(count)]
     for row, other in zip(rows, others, strict=True):
         for name, value in row.items():
             assert value == (pytest.approx(other[name], abs=1e-4) if isinstance(value, float) else other[name]), name
