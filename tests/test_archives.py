@@ -310,7 +310,7 @@ def test_a_killed_worker_and_a_stopped_run_change_no_row(exported_digits: Export
     Fails if the part of a lost worker is lost (max_retries=0), or if a repeated command does finished parts again.
     """
     pytest.importorskip("ray")
-    count = 12_000  # 47 parts: a quick machine has not done them all when the signal arrives
+    count = 16_000  # 63 parts: a quick machine has not done them all when the signal arrives
     (tmp_path / "digits.onnx").write_bytes(exported_digits.path.read_bytes())
     (tmp_path / "photos").mkdir()
     for number in range(count):
@@ -319,7 +319,7 @@ def test_a_killed_worker_and_a_stopped_run_change_no_row(exported_digits: Export
     words = ["score", "digits.onnx", "photos", "--cluster", "local", "--to", "cluster.parquet"]
     first, parts = start(words, tmp_path), tmp_path / "cluster.parquet.parts"
     try:
-        while len(list_files(parts)) < 4 and first.poll() is None:
+        while len(list_files(parts)) < 2 and first.poll() is None:
             time.sleep(0.05)
         first.send_signal(signal.SIGINT)
         _, errors = first.communicate(timeout=120)
@@ -328,7 +328,7 @@ def test_a_killed_worker_and_a_stopped_run_change_no_row(exported_digits: Export
         first.wait()
     assert first.returncode == 130, errors
     kept = list_files(parts)
-    assert 4 <= len(kept) < 47, "stopped too late"
+    assert 2 <= len(kept) < 63, "stopped too late"
     second = start(words, tmp_path)
     killed = 0
     try:
