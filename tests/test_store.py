@@ -240,8 +240,10 @@ def test_one_of_several_leads(store: Store, where: str) -> None:
         store.close()
         end = time.monotonic() + 60
         while not second.lead():  # a server frees the lock when it has noticed that the connection is closed
+            assert not store.lead()  # one that was closed does not take the lock again
             assert time.monotonic() < end
             time.sleep(0.02)
+        assert not store.lead()
 
 
 def test_the_lead_ends_with_the_process(where: str) -> None:

@@ -44,7 +44,7 @@ class PostgreSQL(Database):
         self._url = url
         self._leading = threading.Lock()
         self._leader: Any = None
-        self._leads = False
+        self._leads = self._closed = False
         self._settled = 0
         with self._explain_errors():  # one attempt of our own: a pool would try for ever and hide the reason
             self._connect().close()
@@ -102,6 +102,8 @@ class PostgreSQL(Database):
 
     def lead(self) -> bool:
         with self._leading:
+            if self._closed:  # or it would take the lock again, and keep others from leading
+                return False
             try:
                 if self._leader is None:
                     self._leader, self._leads = self._connect(), False
@@ -117,6 +119,7 @@ class PostgreSQL(Database):
 
     def close(self) -> None:
         with self._leading:
+            self._closed = True
             self._drop_leader()
         self._pool.close()
 

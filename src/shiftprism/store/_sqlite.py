@@ -25,6 +25,7 @@ class SQLite(Database):
         self._path = path
         self._writing, self._reading, self._leading = threading.Lock(), threading.Lock(), threading.Lock()
         self._leader: sqlite3.Connection | None = None
+        self._closed = False
         with self._explain_errors():
             if path.is_dir():
                 raise StoreError(f"{path}: this is a folder, not a file; name a file for the store")
@@ -58,6 +59,8 @@ class SQLite(Database):
 
     def lead(self) -> bool:
         with self._leading, self._explain_errors():
+            if self._closed:  # or it would take the lock again, and keep others from leading
+                return False
             if self._leader is None:
                 # A file that is only ever locked: SQLite's locks work on every system and end with their process.
                 leader = _connect(self._path.with_name(f"{self._path.name}-leader"), wait=0.0)
@@ -71,6 +74,7 @@ class SQLite(Database):
 
     def close(self) -> None:
         with self._writing, self._reading, self._leading:
+            self._closed = True
             for connection in (self._reader, self._writer, self._leader):
                 if connection is not None:
                     connection.close()
