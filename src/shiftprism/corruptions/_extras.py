@@ -5,6 +5,7 @@ Results are rounded to the nearest grey level. A `sign` is +1 or −1, drawn for
 """
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -145,9 +146,7 @@ def sharpen(images: Tensor, severity: int, draws: Draws, parameters: str = "auto
 def ringing(images: Tensor, severity: int, draws: Draws, parameters: str = "auto") -> Tensor:
     """The highest frequencies of the whole image's DCT set to 0, along each axis: ripples beside edges."""
     (share,), scale = _RINGING.fit(images, severity, parameters)
-    across, down = (_low_pass(length, share / max(1.0, scale)) for length in (images.shape[3], images.shape[2]))
-    columns = apply(across, images).view(images.shape).transpose(2, 3)
-    return _round_bytes(apply(down, columns).view(columns.shape).transpose(2, 3))
+    return _filter_lines(images, lambda length: _low_pass(length, share / max(1.0, scale)))
 
 
 @lru_cache(maxsize=32)
@@ -206,9 +205,7 @@ def block_truncation(images: Tensor, severity: int, draws: Draws, parameters: st
 def rescaling(images: Tensor, severity: int, draws: Draws, parameters: str = "auto") -> Tensor:
     """Made smaller and as large as before again, by a bicubic kernel: a thumbnail that was enlarged."""
     (share,), scale = _RESCALING.fit(images, severity, parameters)
-    across, down = (_rescaled_line(length, share / max(1.0, scale)) for length in (images.shape[3], images.shape[2]))
-    columns = apply(across, images).view(images.shape).transpose(2, 3)
-    return _round_bytes(apply(down, columns).view(columns.shape).transpose(2, 3))
+    return _filter_lines(images, lambda length: _rescaled_line(length, share / max(1.0, scale)))
 
 
 @lru_cache(maxsize=32)
@@ -250,6 +247,12 @@ def interlacing(images: Tensor, severity: int, draws: Draws, parameters: str = "
 
 def _signs(draws: Draws) -> list[int]:
     return [1 if number < 0.5 else -1 for number in draws.uniforms().tolist()]
+
+
+def _filter_lines(images: Tensor, make: Callable[[int], Matrix]) -> Tensor:
+    """Every row, then every column, through the matrix that is made for its length."""
+    columns = apply(make(images.shape[3]), images).view(images.shape).transpose(2, 3)
+    return _round_bytes(apply(make(images.shape[2]), columns).view(columns.shape).transpose(2, 3))
 
 
 def _round_bytes(levels: Tensor) -> Tensor:
