@@ -362,7 +362,9 @@ def test_logs_are_json_lines_without_images_and_answers_without_internals(tmp_pa
     records = [json.loads(line) for line in lines]
     # a connection of an earlier test may still be closing; its status is another
     answered = [each for each in records if each["event"] == "request" and each["status"] in (200, 500)]
-    requests = [each for each in answered if each["route"] == "/v1/predict"]
+    requests = [each for each in answered if each["route"] == "/v1/predict"][
+        -3:
+    ]  # one of an earlier test may come late
     assert [each["status"] for each in requests] == [200, 500, 200]
     assert requests[0]["route"] == "/v1/predict"
     assert requests[0]["images"] == 1
