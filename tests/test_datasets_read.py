@@ -15,7 +15,7 @@ from torch import Tensor
 from dataset_files import encoded, pixels, png, write
 from shiftprism import Classifier
 from shiftprism.classifier import Preprocessing
-from shiftprism.datasets import _images, _read, list_images, load, read_images
+from shiftprism.datasets import EncodedImage, _images, _read, list_images, load, read_images
 
 
 @pytest.fixture(autouse=True)
@@ -226,6 +226,7 @@ def test_a_prepared_image_is_what_the_model_sees_and_its_error_a_reason(tmp_path
 def test_memory_is_bounded_by_files_and_by_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a budget of two images, no third is decoded before the first is handed over, and none waits for ever."""
     monkeypatch.setattr(_read, "_PIXELS_AHEAD", 2 * 36)
+    monkeypatch.setattr(_read, "_GROUP", 1)
     paths = [write(tmp_path / f"{number}.png", png(image)) for number, image in enumerate(pixels(30, 6))]
     decoded: list[int] = []
     original = _images.to_pixels
@@ -255,6 +256,38 @@ def test_prepared_images_count_by_what_is_left_of_them(tmp_path: Path, monkeypat
     next(files)
     # all eight that may be ahead are decoded: each keeps a single pixel
     assert [file.problem for file in files] == [""] * 8
+
+
+def test_small_files_are_decoded_in_groups_which_end_early_where_they_hold_large_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """40 files in groups of 16; of 100 pixels each, a group ends after 3 images, and the caller reads the others."""
+    images = pixels(40, 10)
+    paths = [write(tmp_path / f"{number}.png", png(image)) for number, image in enumerate(images)]
+    paths[5] = tmp_path / "none.png"
+    by: dict[str, int] = {}
+    original = _images.to_pixels
+
+    def count(*arguments: Any) -> Any:
+        name = "caller" if threading.current_thread() is threading.main_thread() else "threads"
+        by[name] = by.get(name, 0) + 1
+        return original(*arguments)
+
+    monkeypatch.setattr(_read, "to_pixels", count)
+    for most, expected in ((1 << 22, {"threads": 39}), (250, {"threads": 11, "caller": 28})):
+        monkeypatch.setattr(_read, "_GROUP_PIXELS", most)
+        by.clear()
+        found = list(read_images(paths, threads=2))
+        assert [file.path for file in found] == paths
+        assert [file.image is None for file in found] == [number == 5 for number in range(40)]
+        assert all(
+            torch.equal(file.image, torch.from_numpy(image))
+            for file, image in zip(found, images, strict=True)
+            if file.image is not None
+        )
+        assert by == expected
+    sizes = [len(group) for group in _read._group([*paths, *(EncodedImage(Path("x"), bytes) for _ in range(2))])]
+    assert sizes == [5, 1, 16, 16, 2, 1, 1]  # a file without a size is alone, and so is what lies in an archive
 
 
 def test_each_thread_computes_alone_and_others_as_before(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Image files one by one, as production has them: no classes, any size, and some of them broken."""
 
 import errno
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -23,8 +24,12 @@ from shiftprism.datasets._safe import Bytes
 
 NOTES = frozenset((".txt", ".csv", ".tsv", ".json", ".xml", ".md", ".yaml", ".yml", ".db", ".ini", ".html", ".pdf"))
 """What people keep beside their images."""
-_AHEAD = 8
-"""So many files for each thread may be decoded before they are asked for."""
+_AHEAD = 3
+"""So many groups of files for each thread may be decoded before they are asked for."""
+_GROUP, _GROUP_BYTES = 16, 1 << 16
+"""Files, and their bytes, that a thread decodes at a time: handing a small file over takes as long as decoding it."""
+_GROUP_PIXELS = 1 << 22
+"""A group ends early where its images have so many pixels: small files may hold large pictures."""
 _PIXELS_AHEAD = 1 << 26
 """So many pixels may be decoded at a time: large pictures wait for each other."""
 
@@ -97,21 +102,52 @@ def _read_ahead(
     paths: "Iterable[str | Path | EncodedImage]", prepare: Callable[[Tensor], Tensor] | None, threads: int
 ) -> Iterator[ImageFile]:
     budget = _Budget(_PIXELS_AHEAD)
-    pending: deque[Future[ImageFile]] = deque()
+    pending: deque[tuple[list[EncodedImage], Future[list[ImageFile]]]] = deque()
     pool = ThreadPoolExecutor(threads, initializer=_compute_alone)
+
+    def take_first() -> Iterator[ImageFile]:
+        files, future = pending.popleft()
+        read = future.result()
+        budget.advance()
+        yield from read
+        for file in files[len(read) :]:  # where the group ended early
+            yield _read_file(file, prepare, _Budget(_PIXELS_AHEAD), 0)
+
     try:
-        for number, path in enumerate(paths):
-            file = (
-                path if isinstance(path, EncodedImage) else EncodedImage(Path(path), partial(_read_bytes, Path(path)))
-            )
-            pending.append(pool.submit(_read_file, file, prepare, budget, number))
+        for number, files in enumerate(_group(paths)):
+            pending.append((files, pool.submit(_read_files, files, prepare, budget, number)))
             if len(pending) >= _AHEAD * threads:
-                yield _take_first(pending, budget)
+                yield from take_first()
         while pending:
-            yield _take_first(pending, budget)
+            yield from take_first()
     finally:  # also where nobody asks for the rest
         budget.close()
         pool.shutdown(cancel_futures=True)
+
+
+def _group(paths: "Iterable[str | Path | EncodedImage]") -> Iterator[list[EncodedImage]]:
+    """Small files together, each other one alone: so is what lies in an archive, whose size is not known."""
+    group: list[EncodedImage] = []
+    size = 0
+    for path in paths:
+        if isinstance(path, EncodedImage):
+            file, own = path, _GROUP_BYTES
+        else:
+            file, own = EncodedImage(Path(path), partial(_read_bytes, Path(path))), _size(path)
+        if group and (len(group) == _GROUP or size + own > _GROUP_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(file)
+        size += own
+    if group:
+        yield group
+
+
+def _size(path: "str | Path") -> int:
+    try:
+        return os.stat(path).st_size
+    except (OSError, ValueError):  # reading it gives the reason
+        return _GROUP_BYTES
 
 
 def _compute_alone() -> None:
@@ -120,14 +156,8 @@ def _compute_alone() -> None:
     threadpool_limits(1, user_api="openmp")  # of the calling thread alone
 
 
-def _take_first(pending: "deque[Future[ImageFile]]", budget: "_Budget") -> ImageFile:
-    file = pending.popleft().result()
-    budget.advance()
-    return file
-
-
 class _Budget:
-    """Pixels that may be in memory at a time. The file that is asked for next never waits, so none waits for ever."""
+    """Pixels that may be in memory at a time. The group that is asked for next never waits, so none waits for ever."""
 
     def __init__(self, most: int) -> None:
         self.left, self.first, self.closed = most, 0, False
@@ -135,21 +165,21 @@ class _Budget:
         self.changed = threading.Condition()
 
     def take(self, number: int, pixels: int) -> None:
-        """Wait until file `number` may have so many pixels."""
+        """Wait until group `number` may have so many pixels more."""
         with self.changed:
             self.changed.wait_for(lambda: self.left >= pixels or number == self.first or self.closed)
             self.left -= pixels
-            self.used[number] = pixels
+            self.used[number] = self.used.get(number, 0) + pixels
 
-    def give_back(self, number: int, kept: int = 0) -> None:
-        """The pixels of file `number` are no longer in memory, but for those that are `kept`."""
+    def give_back(self, number: int, pixels: int) -> None:
+        """So many pixels of group `number` are no longer in memory."""
         with self.changed:
-            self.left += self.used.pop(number, 0) - kept
-            self.used[number] = kept
+            self.left += pixels
+            self.used[number] = self.used.get(number, 0) - pixels
             self.changed.notify_all()
 
     def advance(self) -> None:
-        """The first file has been handed over."""
+        """The first group has been handed over."""
         with self.changed:
             self.left += self.used.pop(self.first, 0)
             self.first += 1
@@ -162,11 +192,30 @@ class _Budget:
             self.changed.notify_all()
 
 
+def _read_files(
+    files: list[EncodedImage], prepare: Callable[[Tensor], Tensor] | None, budget: _Budget, number: int
+) -> list[ImageFile]:
+    """The first of the files, and most often all of them."""
+    read: list[ImageFile] = []
+    pixels = 0
+    for file in files:
+        read.append(_read_file(file, prepare, budget, number))
+        image = read[-1].image
+        pixels += 0 if image is None else image.shape[-1] * image.shape[-2]
+        if pixels >= _GROUP_PIXELS:
+            break
+    return read
+
+
 def _read_file(
     file: EncodedImage, prepare: Callable[[Tensor], Tensor] | None, budget: _Budget, number: int
 ) -> ImageFile:
+    taken = 0
+
     def decode(picture: Image.Image) -> Bytes:
+        nonlocal taken
         budget.take(number, picture.width * picture.height)
+        taken = picture.width * picture.height
         # a copy of its own: Pillow's array is read-only, and torch wants to write
         return np.array(to_pixels(picture, None, picture.mode in GREY), order="C")
 
@@ -175,9 +224,9 @@ def _read_file(
         image = torch.from_numpy(pixels)
         image = image if prepare is None else prepare(image)
     except (ValueError, OSError) as error:
-        budget.give_back(number)
+        budget.give_back(number, taken)
         return ImageFile(file.path, None, _describe(error))
-    budget.give_back(number, image.shape[-1] * image.shape[-2])
+    budget.give_back(number, taken - image.shape[-1] * image.shape[-2])
     return ImageFile(file.path, image, "")
 
 
