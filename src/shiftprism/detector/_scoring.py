@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from shiftprism._checks import wrong
+from shiftprism._devices import count_cores
 from shiftprism.datasets import EncodedImage, ImageFile, read_images
 from shiftprism.detector._detector import Detector
 from shiftprism.detector._images import prepare_for, stack_images
@@ -44,9 +45,9 @@ def score_files(
     """A verdict on each file, in order; a file that cannot be judged has its reason and ends nothing.
 
     Threads decode the next images while the model computes. A few batches are in memory at a time, however many files
-    there are. `paths` and `threads` are those of `datasets.read_images`. In place of a Detector, any function of images
-    (N, C, H, W) that returns Verdicts does; `prepare` then turns one uint8 image (C, H, W) of any size into what it
-    takes.
+    there are. `paths` and `threads` are those of `datasets.read_images`, but one core is left to the model. In place of
+    a Detector, any function of images (N, C, H, W) that returns Verdicts does; `prepare` then turns one uint8 image
+    (C, H, W) of any size into what it takes.
 
     >>> from shiftprism.classifier import Classifier
     >>> from shiftprism.datasets import load
@@ -63,7 +64,8 @@ def score_files(
             advice = "fit a detector to a classifier and images"
             raise wrong("detector", "one with a classifier", "one that was made from Outputs", advice)
         prepare = prepare or prepare_for(detector.classifier)
-    return _score(detector, read_images(paths, prepare, threads), batch)
+    # the model needs a core, too; on two cores a second thread would only take the interpreter's lock from the first
+    return _score(detector, read_images(paths, prepare, threads or max(1, count_cores() - 1)), batch)
 
 
 def _score(judge: Judge, read: Iterator[ImageFile], batch: int) -> Iterator[FileVerdict]:
