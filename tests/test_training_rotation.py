@@ -18,6 +18,7 @@ from shiftprism.classifier import Classifier
 from shiftprism.heads import HEADS, Linear
 from shiftprism.training import PRESETS, Processes, Setup, Training, channel_statistics, read_settings, run, train
 from shiftprism.training._rotation import Rotation
+from shiftprism.training._settings import differences
 from trained import digits
 
 SHORT = replace(PRESETS["smoke"], epochs=3, rotation=0.5)
@@ -266,6 +267,8 @@ def test_a_saved_run_has_no_such_layer_and_one_from_before_is_loaded(tmp_path: P
 
 
 def test_its_setting() -> None:
+    assert differences({"rotation": 0.0}, {}) == []  # a state from before has none
+    assert differences({"rotation": 0.5}, {}) == ["rotation 0.5 for 0.0"]
     assert {preset.rotation for preset in PRESETS.values()} == {0.0}
     with pytest.raises(ValueError, match=r"Expected `rotation` to be a finite number of at least 0 but got -1"):
         Training(rotation=-1.0)
