@@ -248,12 +248,15 @@ def test_mirror_images_are_averaged_on_the_device_of_the_head() -> None:
     torch.testing.assert_close(theirs, ours)
 
 
-@pytest.mark.parametrize(("head", "pixmix"), [("alpha-beta", 0.0), ("alpha-beta", 0.7), ("sngp", 0.0), ("duq", 0.0)])
-def test_training_on_a_device_gives_the_weights_of_the_cpu(head: str, pixmix: float) -> None:
+@pytest.mark.parametrize(
+    ("head", "change"),
+    [("alpha-beta", {}), ("alpha-beta", {"pixmix": 0.7}), ("alpha-beta", {"rotation": 0.5}), ("sngp", {}), ("duq", {})],
+)
+def test_training_on_a_device_gives_the_weights_of_the_cpu(head: str, change: dict[str, Any]) -> None:
     here = Classifier.build("digits", head, DIGITS.names, channels=1)
     there = Classifier.build("digits", head, DIGITS.names, channels=1).to("other")
     for classifier in (here, there):
-        train(classifier, DIGITS, replace(PRESETS["smoke"], epochs=1, pixmix=pixmix))
+        train(classifier, DIGITS, replace(PRESETS["smoke"], epochs=1, **change))
     assert there.mean.device.type == "other"
     assert there.fingerprint() == here.fingerprint()
 

@@ -18,6 +18,7 @@ from shiftprism.training._pictures import make_mixing_pictures
 from shiftprism.training._pixmix import pixmix
 from shiftprism.training._precision import decide_precision
 from shiftprism.training._processes import Processes, share_statistics, unshare_statistics
+from shiftprism.training._rotation import Rotation
 from shiftprism.training._settings import Training
 from shiftprism.training._state import State, load_state, save_state
 
@@ -29,7 +30,7 @@ class Progress(NamedTuple):
     steps: int
     epoch: int
     loss: float
-    """Mean over the epoch so far."""
+    """Mean over the epoch so far of all that is minimised."""
     accuracy: float
     """Share of correct predictions in the epoch so far, on augmented images and with weights that still change."""
     images_per_second: float
@@ -60,8 +61,9 @@ def train(
     images, labels = data.images.to(device), data.labels.to(device)
     training = decide_precision(training, classifier, images, processes, state)
     head, generator = classifier.head, torch.Generator().manual_seed(training.seed)
-    optimizer = _make_optimizer(classifier, training)
-    current = State(classifier, optimizer, generator)
+    rotation = Rotation(head.in_features, height, width).to(device) if training.rotation else None
+    optimizer = _make_optimizer(classifier, rotation, training)
+    current = State(classifier, optimizer, generator, rotation)
     # a stem that is set from the data, before a saved state may replace it
     if prepare := getattr(classifier.backbone, "prepare", None):
         prepare(classifier.normalise(images[:5000]))
@@ -70,7 +72,7 @@ def train(
     if shared:
         share_statistics(classifier)
     # from here on `network` and `optimizer` may be wrappers; `current` keeps what they wrap, which is what is saved
-    network, optimizer = processes.share(Network(classifier, training), optimizer)
+    network, optimizer = processes.share(Network(classifier, training, rotation), optimizer)
     if training.compile:
         network = torch.compile(network)  # type: ignore[assignment]
     pictures = make_mixing_pictures(height, width, images.shape[1]).to(device) if training.pixmix else None
@@ -80,6 +82,7 @@ def train(
         network.train()
         head.start_epoch()
         began, seen, correct, total = time.perf_counter(), 0, 0, 0.0
+        turn_loss, turn_accuracy = 0.0, 0.0
         order = torch.randperm(len(images), generator=generator).to(device)
         for step, index in enumerate(order.split(training.batch), epoch * per_epoch + 1):
             for group in optimizer.param_groups:  # a head's parameters may be a group of their own
@@ -88,20 +91,29 @@ def train(
             batch = augment(images[index], training.crop, training.flip, generator)
             if pictures is not None and epoch >= round(training.pixmix_from * training.epochs):
                 batch = pixmix(batch, pictures, training.pixmix, generator)
+            rotated, turns = (None, None) if rotation is None else rotation.rotate_half(batch, generator)
             batch = processes.shard(batch)
             targets = processes.shard(labels[index])
-            normalised, features, logits = network(batch)
+            normalised, features, logits, turn_logits = network(
+                batch, None if rotated is None else processes.shard(rotated)
+            )
             loss = head.loss(logits, targets) + head.penalty(normalised, logits)
-            optimizer.zero_grad()
             # DDP averages gradients over processes, whose parts of the last batch may differ by one image
-            (loss * processes.weight(len(targets), len(index))).backward()
+            loss = loss * processes.weight(len(targets), len(index))
+            if rotation is not None and turns is not None:
+                part = rotation.measure(turn_logits, processes.shard(turns), len(index), len(turns))
+                loss = loss + processes.count * training.rotation * part.loss
+                turn_loss += part.loss.item() * len(index)
+                turn_accuracy += part.accuracy * len(index)
+            optimizer.zero_grad()
+            loss.backward()
             if training.clip:
-                nn.utils.clip_grad_norm_(classifier.parameters(), training.clip)
+                nn.utils.clip_grad_norm_(network.parameters(), training.clip)
             optimizer.step()
             with torch.no_grad():
                 head.after_step(features, targets)
                 correct += int((logits.argmax(1) == targets).sum())
-            seen, total = seen + len(targets), total + loss.item() * len(targets)
+            seen, total = seen + len(targets), total + loss.item() * len(index) / processes.count
             if not math.isfinite(total):
                 raise FloatingPointError(f"The loss became {loss.item()} at step {step}; a smaller rate may help.")
             if progress is not None:
@@ -109,8 +121,10 @@ def train(
                 progress(Progress(step, steps, epoch + 1, total / seen, correct / seen, speed))
         head.end_epoch()
         seconds = round(time.perf_counter() - began, 3)
-        loss_sum, correct_sum, count = processes.total(total, correct, seen)
+        loss_sum, correct_sum, count, *turn_sums = processes.total(total, correct, seen, turn_loss, turn_accuracy)
         means = {"epoch": epoch + 1, "loss": loss_sum / count, "accuracy": correct_sum / count, "seconds": seconds}
+        if rotation is not None:
+            means |= {"rotation_loss": turn_sums[0] / count, "rotation_accuracy": turn_sums[1] / count}
         history.append(means | _scale_quantiles(classifier, images))
         # one process writes; the others wait for it, so that none runs ahead of what is on the disk
         if processes.writes:
@@ -135,9 +149,11 @@ def rate_at(part: float, warmup: float) -> float:
     return (1 + math.cos(math.pi * (part - warmup) / (1 - warmup))) / 2
 
 
-def _make_optimizer(classifier: Classifier, training: Training) -> torch.optim.Optimizer:
+def _make_optimizer(classifier: Classifier, rotation: Rotation | None, training: Training) -> torch.optim.Optimizer:
     groups = [{"params": list(classifier.backbone.parameters()), "weight_decay": training.weight_decay}]
     groups += classifier.head.parameter_groups(training.weight_decay)
+    if rotation is not None:
+        groups.append({"params": list(rotation.parameters()), "weight_decay": training.weight_decay})
     nesterov = training.nesterov and training.momentum > 0  # torch refuses it without momentum
     return torch.optim.SGD(groups, lr=training.rate, momentum=training.momentum, nesterov=nesterov)
 

@@ -43,7 +43,7 @@ def _speedup(training: Training, classifier: Classifier, images: Tensor, rounds:
             for precision in best:
                 network = Network(copy.deepcopy(classifier), replace(training, precision=precision)).train()
                 began = time.perf_counter()
-                _, _, logits = network(images)
+                _, _, logits, _ = network(images)
                 logits.logsumexp(1).mean().backward()
                 # a GPU only queues the step: reading a gradient waits for its end
                 next(p.grad for p in network.parameters() if p.grad is not None).sum().item()

@@ -50,6 +50,7 @@ class Training:
     flip: bool = _setting(True, "Random horizontal flips. Wrong for digits and text.")
     pixmix: float = _setting(0.0, "Share of the images that PixMix mixes with fractals and the like.", min=0, max=1)
     pixmix_from: float = _setting(0.0, "Share of the epochs before the first one with PixMix.", min=0, below=1)
+    rotation: float = _setting(0.0, "Weight of the loss of rotation prediction, 0 for none. RotPred: 0.5.", min=0)
     held_out: float = _setting(0.1, "Share of each class held out for calibrators and ranks.", min=0, below=1)
     precision: str = _setting(
         "float32",
@@ -164,7 +165,8 @@ def resolve(preset: str, *layers: dict[str, Any]) -> Training:
     return training
 
 
-_YOUNGER = {"pixmix": 0.0, "pixmix_from": 0.0}  # settings that tables of earlier versions lack, and what they were then
+# settings that tables of earlier versions lack, and what they were then
+_YOUNGER = {"pixmix": 0.0, "pixmix_from": 0.0, "rotation": 0.0}
 
 
 def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:

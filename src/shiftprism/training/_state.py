@@ -22,11 +22,13 @@ class State(NamedTuple):
     network: nn.Module
     optimizer: torch.optim.Optimizer
     generator: torch.Generator
+    rotation: nn.Module | None = None
+    """The layer that predicts rotations; the saved classifier does not have it."""
 
 
 def save_state(path: Path, state: State, training: Training, history: list[dict[str, Any]]) -> None:
     """Write the state after an epoch; the last record of `history` is that epoch's."""
-    tensors = {f"network.{name}": tensor for name, tensor in state.network.state_dict().items()}
+    tensors = {f"{part}.{name}": t for part, own in _modules(state).items() for name, t in own.state_dict().items()}
     for number, parameter in enumerate(_parameters(state.optimizer)):
         buffer = state.optimizer.state.get(parameter, {}).get("momentum_buffer")
         if buffer is not None:
@@ -44,8 +46,9 @@ def load_state(path: Path, state: State, training: Training) -> list[dict[str, A
     if changed:
         advice = "resume with the settings it began with, or train into another folder"
         raise wrong("training", f"what {path} began with", "; ".join(changed), advice)
-    weights = {name.removeprefix("network."): tensor for name, tensor in tensors.items() if name.startswith("network.")}
-    _files.load_state(state.network, weights, path, _ADVICE)
+    for part, module in _modules(state).items():
+        own = {name.removeprefix(f"{part}."): t for name, t in tensors.items() if name.startswith(f"{part}.")}
+        _files.load_state(module, own, path, _ADVICE)
     for number, parameter in enumerate(_parameters(state.optimizer)):
         buffer = tensors.get(f"momentum.{number}")
         if buffer is not None:  # there is none where the momentum is 0
@@ -75,6 +78,12 @@ def _read_entry(path: Path, metadata: dict[str, str], name: str, kind: type) -> 
         return found
     except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise wrong("path", f"a training state with its {name}", f"{path} ({error!r})", _ADVICE) from error
+
+
+def _modules(state: State) -> dict[str, nn.Module]:
+    """What is trained, by the prefix of its names in the file."""
+    modules = {"network": state.network, "rotation": state.rotation}
+    return {part: module for part, module in modules.items() if module is not None}
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
