@@ -24,6 +24,8 @@ _LOWEST, _HIGHEST = -6.0, 3.0
 """The limits of ln m: confidence is lowered and raised by no more than a factor e⁻⁶ to e³ of the logits."""
 _PENALTY = 1e-3
 """Of the squared weights, beside a mean loss."""
+_CLEAN = 0.5
+"""The weight of clean rows; the shifted sets share the rest."""
 
 
 class ShiftAware(Calibrator):
@@ -167,7 +169,7 @@ def _minimum(data: FitData, rows: Floats, start: Floats) -> tuple[Floats, bool, 
     gaps = data.logits - data.logits.max(1, keepdims=True)
     label_gaps = gaps[np.arange(len(gaps)), data.labels]
     counts = np.bincount(data.conditions)
-    shares = np.where(np.arange(len(counts)) == 0, 0.5, 0.5 / (len(counts) - 1)) / np.maximum(counts, 1)
+    shares = np.where(np.arange(len(counts)) == 0, _CLEAN, (1 - _CLEAN) / (len(counts) - 1)) / np.maximum(counts, 1)
     share = shares[data.conditions]
     penalised = np.arange(len(start)) > 0
 
