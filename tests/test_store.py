@@ -366,3 +366,34 @@ def test_export_has_every_observation(store: Store, suffix: str, tmp_path: Path)
     assert table[-1]["model"] == "second"
     with pytest.raises(ValueError, match=r"Expected `path` to be one of \.csv, \.jsonl, \.parquet"):
         export(store, tmp_path / "all.xlsx")
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("streams", "names", "7"),
+        ("streams", "names", "["),
+        ("streams", "sequence", "many"),
+        ("streams", "state", "text"),
+        ("streams", "first_state", "text"),
+        ("observations", "style", "high"),
+        ("observations", "kind", "unknown"),
+    ],
+)
+def test_a_value_that_its_column_does_not_allow_is_damage_and_not_a_bug(
+    tmp_path: Path, table: str, column: str, value: str
+) -> None:
+    """SQLite reads whatever a damaged file holds: `tools/fuzz.py` found a NULL among the names."""
+    path = tmp_path / "store.sqlite"
+    with open_store(str(path)) as opened:
+        stream = new_stream(opened)
+        opened.append(make_observations(made_verdicts(3), ["1", "2", "3"], stream.number, "r", 1.0))
+        opened.fold(stream, Chain())
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute(f"UPDATE {table} SET {column} = ?", (value,))
+    connection.close()
+    with open_store(str(path)) as opened, pytest.raises(StoreError, match=r"a row of it is damaged \(.*restore a back"):
+        for each in opened.streams():
+            opened.replay(each, Chain())
+            opened.state(each)

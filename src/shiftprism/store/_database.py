@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.resources import files
 from typing import Any, NamedTuple, Protocol
 
@@ -11,6 +11,18 @@ from shiftprism._errors import wrong
 
 class StoreError(OSError):
     """The database cannot be reached, is locked, damaged or full. Nothing was acknowledged."""
+
+
+@contextmanager
+def explain_damage() -> Iterator[None]:
+    """Turn what goes wrong while values of a row are read into an error that says so; also a decorator.
+
+    SQLite does not look whether a value that it reads is what the table's column allows.
+    """
+    try:
+        yield
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreError(f"a row of it is damaged ({' '.join(str(error).split())}); restore a backup") from error
 
 
 class Cursor(Protocol):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftprism._errors import wrong
+from shiftprism.store._database import explain_damage
 from shiftprism.verdicts import ARRAYS, Verdicts
 
 NO_CLASS = -1
@@ -98,6 +99,7 @@ COLUMNS = ("sequence", "id", "request", "time", "truth", *ARRAYS)
 """The columns of the table from which `Observations` are read, in order."""
 
 
+@explain_damage()
 def read_rows(rows: Sequence[Sequence[Any]], stream: Stream) -> Observations:
     """Rows of `COLUMNS` as arrays."""
     columns: dict[str, Any] = dict(zip(COLUMNS, zip(*rows, strict=True) if rows else ((),) * len(COLUMNS), strict=True))

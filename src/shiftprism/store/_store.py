@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shiftprism._errors import wrong
-from shiftprism.store._database import Cursor, Database
+from shiftprism.store._database import Cursor, Database, explain_damage
 from shiftprism.store._observations import COLUMNS, Accuracy, Fold, Observation, Observations, Stream, read_rows
 from shiftprism.store._postgresql import PostgreSQL
 from shiftprism.store._sqlite import SQLite
@@ -267,17 +267,20 @@ class _Point(NamedTuple):
     state: bytes
 
 
+@explain_damage()
 def _read_stream(row: Sequence[Any]) -> Stream:
     number, model, detector, names, calibrated, began, sequence = row
     return Stream(number, model, detector, tuple(json.loads(names)), bool(calibrated), began, sequence)
 
 
+@explain_damage()
 def _read_state(cursor: Cursor, stream: Stream, lock: str = "") -> tuple[int, bytes]:
     cursor.execute(f"SELECT sequence, state FROM streams WHERE number = ?{lock}", (stream.number,))
     sequence, state = cursor.fetchone()
     return int(sequence), bytes(state)
 
 
+@explain_damage()
 def _read_point(cursor: Cursor, stream: Stream, lock: str = "") -> _Point:
     sql = f"SELECT first_sequence, first_reset, first_state FROM streams WHERE number = ?{lock}"
     cursor.execute(sql, (stream.number,))
