@@ -36,6 +36,9 @@ def make_blocks() -> Blocks:
     findings = claims.judge(results.where(protocol=("held-out", "")))  # of a single given network few can be judged
     blocks["judgements"] = partial(report.judgement_counts, findings)
     blocks["claims"] = partial(claims.to_markdown, findings)
+    opened = claims.open_claims(results.where(protocol=("held-out", "")))
+    blocks["open-claims"] = partial(claims.seeds_to_markdown, opened)
+    blocks["cheapest-runs"] = lambda: claims.runs_to_markdown(claims.plan_runs(opened))
     blocks["peers"] = lambda: peers((RESULTS / "peers.md").read_text(encoding="utf-8"))
     return blocks
 
