@@ -43,7 +43,9 @@ def parts(publish: ModuleType) -> dict[str, Callable[[], str]]:
     return made
 
 
-@pytest.mark.parametrize("name", ["README.md", "results/README.md", "results/short.md", "results/peers.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/findings.md", "results/README.md", "results/short.md", "results/peers.md"]
+)
 def test_a_text_says_what_the_rows_say(publish: ModuleType, parts: dict[str, Callable[[], str]], name: str) -> None:
     assert ROOT / name in publish.TEXTS
     text = (ROOT / name).read_text(encoding="utf-8")

@@ -22,7 +22,10 @@ from shiftprism._files import write_text
 from shiftprism.rows import Results, ResultsFolder
 
 RESULTS = Path(__file__).parents[1] / "results"
-TEXTS = (RESULTS.parent / "README.md", RESULTS / "README.md", RESULTS / "short.md", RESULTS / "peers.md")
+TEXTS = (
+    *(RESULTS.parent / name for name in ("README.md", "docs/findings.md")),
+    *(RESULTS / name for name in ("README.md", "short.md", "peers.md")),
+)
 BLOCK = re.compile(r"(<!-- made from results: ([\w.-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 Blocks = dict[str, Callable[[], str]]
 
