@@ -110,7 +110,7 @@ def test_noise_is_that_of_the_rows() -> None:
     gaps = np.reshape(np.array(values["h"]) - np.array(values["g"]), (4, 2)).mean(1)
     (noise,) = one.noises
     assert noise.apart == pytest.approx(gaps.mean())
-    assert noise.over_seeds == (("vanilla", pytest.approx(gaps.var(ddof=1))),)
+    assert dict(noise.over_seeds) == pytest.approx({"vanilla": gaps.var(ddof=1)})
     assert noise.shared == pytest.approx(0.004**2, rel=0.3)  # over 200 resamples
     effect = one.evidence[0]
     half = stats.t.ppf(0.975, 1e9) * np.sqrt(noise.shared + gaps.var(ddof=1) / 4)

@@ -318,7 +318,7 @@ def test_epoch_curves_show_the_rows_of_checkpoints() -> None:
     assert line(figure.axes[1], "h, vanilla")[1] == pytest.approx([0.80, 0.79, 0.78, 0.77])
     assert len(figure.axes[0].get_lines()) == 4
     spread = stdev([0.8, 0.82])
-    band = figure.axes[1].collections[2].get_paths()[0].vertices
+    band = np.asarray(figure.axes[1].collections[2].get_paths()[0].vertices, np.float64)
     assert float(band[:, 1].min()) == pytest.approx(0.81 - spread, abs=1e-9)
     check_svg(figure)
     (alone,) = plots.epoch_curves(rows, scores=("g",), shifts=("svhn",)).axes
