@@ -3,6 +3,7 @@
 import re
 import xml.etree.ElementTree as tree
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean, stdev
 
 import numpy as np
@@ -16,7 +17,8 @@ from outputs_examples import made_outputs
 from rows_examples import made_results, row
 from shiftprism import metrics, plots
 from shiftprism.plots import ModelOutputs
-from shiftprism.rows import Results
+from shiftprism.report._figures import list_drawings
+from shiftprism.rows import Results, ResultsFolder, Row
 from shiftprism.scores import SCORES
 
 
@@ -287,3 +289,49 @@ def test_the_palette_shows_on_both_papers_and_to_all_eyes() -> None:
         seen = [dichromat(colour, weights) for colour in plots.COLOURS]
         gaps = [np.hypot(a[0] - b[0], a[1] - b[1]) for i, a in enumerate(seen) for b in seen[:i]]
         assert min(gaps) > 0.1
+
+
+def checkpoint_rows() -> list[Row]:
+    """Two models at four epochs: U rises with them on both sets, h falls on SVHN; the second has two seeds."""
+    rows = []
+    for model, seeds in (("vanilla", 1), ("alpha-beta", 2)):
+        for place, epoch in enumerate((5, 10, 20, 60)):
+            for seed in range(seeds):
+                for shift, kind in (("cifar100", "concept"), ("svhn", "both")):
+                    for score, step in (("u", 0.03), ("h", -0.01 if shift == "svhn" else 0.02), ("g", 0.0)):
+                        value = 0.8 + step * place + 0.02 * seed
+                        rows.append(row(f"{model}@{epoch}", shift, 0, score, "auroc", value, seed, kind, error=0.004))
+                rows.append(row(f"{model}@{epoch}", "fog", 1, "u", "auroc", 0.6, seed))
+                rows.append(row(f"{model}@{epoch}", "fog", 2, "u", "auroc", 0.7, seed))
+                rows.append(row(f"{model}@{epoch}", "fog", 0, "u", "auroc", 0.65, seed))
+    return rows
+
+
+def test_epoch_curves_show_the_rows_of_checkpoints() -> None:
+    rows = checkpoint_rows()
+    assert plots.list_epochs([*rows, row("vanilla")]) == {name: [5, 10, 20, 60] for name in ("vanilla", "alpha-beta")}
+    figure = plots.epoch_curves([*rows, row("vanilla", "svhn", value=0.1, kind="both")])  # a finished run: no epoch
+    assert titles(figure) == ["cifar100", "svhn"]  # a ladder is no set
+    x, y = line(figure.axes[1], "U, α-β")
+    assert x.tolist() == [5, 10, 20, 60]
+    assert y == pytest.approx([0.81, 0.84, 0.87, 0.90])
+    assert line(figure.axes[1], "h, vanilla")[1] == pytest.approx([0.80, 0.79, 0.78, 0.77])
+    assert len(figure.axes[0].get_lines()) == 4
+    spread = stdev([0.8, 0.82])
+    band = np.asarray(figure.axes[1].collections[2].get_paths()[0].vertices, np.float64)
+    assert float(band[:, 1].min()) == pytest.approx(0.81 - spread, abs=1e-9)
+    check_svg(figure)
+    (alone,) = plots.epoch_curves(rows, scores=("g",), shifts=("svhn",)).axes
+    assert [str(each.get_label()) for each in alone.get_lines()] == ["g, vanilla", "g, α-β"]
+
+
+def test_epoch_curves_need_two_epochs() -> None:
+    for rows in ([row("vanilla", "svhn", kind="both")], [one for one in checkpoint_rows() if one.model.endswith("@5")]):
+        with pytest.raises(ValueError, match=r"Expected `rows` to be AUROC of u or h at two epochs or more"):
+            plots.epoch_curves(rows)
+
+
+def test_a_page_of_checkpoints_has_the_figure(tmp_path: Path) -> None:
+    for rows, drawn in ((checkpoint_rows(), True), ([one for one in checkpoint_rows() if "@5" in one.model], False)):
+        stems = [one.stem for one in list_drawings(ResultsFolder(tmp_path), Results.without_resamples(rows))]
+        assert ("cifar10-epochs" in stems) == drawn

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -42,7 +43,9 @@ def parts(publish: ModuleType) -> dict[str, Callable[[], str]]:
     return made
 
 
-@pytest.mark.parametrize("name", ["README.md", "results/README.md", "results/short.md", "results/peers.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/findings.md", "results/README.md", "results/short.md", "results/peers.md"]
+)
 def test_a_text_says_what_the_rows_say(publish: ModuleType, parts: dict[str, Callable[[], str]], name: str) -> None:
     assert ROOT / name in publish.TEXTS
     text = (ROOT / name).read_text(encoding="utf-8")
@@ -129,6 +132,23 @@ def test_a_command_names_no_folder_of_one_machine(publish: ModuleType, tmp_path:
     expected = "shiftprism benchmark --runs alpha-beta=ab-0 --config p.toml --out my-grid"
     told = "   # in the config: {'precision': 'bfloat16'}"
     assert publish.list_commands(folder) == ["shiftprism --out b" + told, expected + told]
+
+
+def test_a_grid_of_the_papers_protocol_is_published_without_hands(publish: ModuleType, tmp_path: Path) -> None:
+    """`--preset paper` holds nothing out, so its rows have another protocol than those of results/."""
+    made = made_results(2)
+    paper = Results([replace(one, protocol=one.protocol and "paper") for one in made.rows], made.resamples)
+    publish.publish_apart(tmp_path / "out", [grid(tmp_path / "a", paper)])
+    text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "| cifar10 | small | alpha-beta | paper | 2 |" in text
+    assert claims.count_judgements(claims.judge(paper)).split(",")[0] in text  # so many hold
+    assert "### cifar10 (paper protocol): AUROC, near and far" in text
+    assert "### cifar10 (paper protocol): calibration" in text
+    assert "| order | seeds to add |" in text
+    there = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"rows.jsonl", "commands.txt", "claims.json", "tables", "figures", "report.html", "README.md"} <= there
+    values = sorted(one.value for one in Results.read(tmp_path / "out").rows)  # their order is the file's own
+    assert values == pytest.approx(sorted(one.value for one in paper.rows), rel=1e-5)
 
 
 class Net(nn.Module):

@@ -182,3 +182,9 @@ def test_seeds_and_images(rows: dict[str, Rows]) -> None:
     whole = [row for row in detected if row.shift in own.sets and row.severity == 0]
     assert {row.n for row in single} == {2000}
     assert {row.n for row in whole if row.shift != "corrupted"} == {10000}
+
+
+def test_ten_seeds_would_leave_most_of_what_is_not_shown_open() -> None:
+    opened = claims.open_claims(Results.read(ROOT / "results").where(protocol=("held-out", "")))
+    settled = [one for one in opened if one.required_seeds is not None]
+    assert len(settled) < len(opened) / 2

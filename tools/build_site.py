@@ -164,7 +164,7 @@ def make_menu(pages: Path, reference: list[dict[str, str]]) -> list[dict[str, ob
     def items(names: tuple[str, ...]) -> list[str]:
         return [f"{name}.md" for name in names if (pages / f"{name}.md").is_file()]
 
-    named = {name for names in (*SECTIONS.values(), LAST) for name in names} | {"index"}
+    named = {name for names in (*SECTIONS.values(), LAST) for name in names} | {"index", "findings"}
     others = sorted(path.name for path in pages.glob("*.md") if path.stem not in named and path.stem.islower())
     project = [name for name in ("changelog.md", "contributing.md", "security.md") if name in others]
     tables = sorted(f"results/tables/{path.name}" for path in (pages / "results" / "tables").glob("*.md"))
@@ -175,7 +175,7 @@ def make_menu(pages: Path, reference: list[dict[str, str]]) -> list[dict[str, ob
         {"Guides": ["guides/index.md", *items(tuple(f"guides/{name}" for name in GUIDES)), "examples/index.md"]},
         *sections,
         {"API": reference},
-        {"Results": ["results/index.md", *results, {"All tables": tables}]},
+        {"Results": [*items(("findings",)), "results/index.md", *results, {"All tables": tables}]},
         {"About": [*items(LAST), *project, *(name for name in others if name not in project)]},
     ]
 

@@ -1,9 +1,12 @@
-"""Publish measured grids in results/: python tools/publish.py GRID...
+"""Publish measured grids in results/, or in a new folder: python tools/publish.py GRID... [--to FOLDER]
 
 Each GRID is a folder that `shiftprism benchmark` wrote. All their rows go to results/rows.jsonl in brief lines. Tables,
 claims and the blocks `<!-- made from results: NAME -->` of the texts are made from that file alone. Figures of single
 images are copied from the grids, because they need stored outputs. Without a GRID, rows and figures stay as they are;
 all else is made again.
+
+With --to, the same goes to another folder, with a README.md of judgements, tables and open claims and a page for the
+browser. Nothing is written by hand: this is for grids of another size, such as the paper's.
 """
 
 import argparse
@@ -19,7 +22,10 @@ from shiftprism._files import write_text
 from shiftprism.rows import Results, ResultsFolder
 
 RESULTS = Path(__file__).parents[1] / "results"
-TEXTS = (RESULTS.parent / "README.md", RESULTS / "README.md", RESULTS / "short.md", RESULTS / "peers.md")
+TEXTS = (
+    *(RESULTS.parent / name for name in ("README.md", "docs/findings.md")),
+    *(RESULTS / name for name in ("README.md", "short.md", "peers.md")),
+)
 BLOCK = re.compile(r"(<!-- made from results: ([\w.-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 Blocks = dict[str, Callable[[], str]]
 
@@ -36,6 +42,9 @@ def make_blocks() -> Blocks:
     findings = claims.judge(results.where(protocol=("held-out", "")))  # of a single given network few can be judged
     blocks["judgements"] = partial(report.judgement_counts, findings)
     blocks["claims"] = partial(claims.to_markdown, findings)
+    opened = claims.open_claims(results.where(protocol=("held-out", "")))
+    blocks["open-claims"] = partial(claims.seeds_to_markdown, opened)
+    blocks["cheapest-runs"] = lambda: claims.runs_to_markdown(claims.plan_runs(opened))
     blocks["peers"] = lambda: peers((RESULTS / "peers.md").read_text(encoding="utf-8"))
     return blocks
 
@@ -103,17 +112,63 @@ def list_commands(grid: ResultsFolder) -> list[str]:
     return [path.sub(lambda match: match[1] + Path(match[2]).name, text) + comment for text in grid.commands()]
 
 
+def write_rows(folder: Path, grids: list[ResultsFolder]) -> None:
+    """What comes from the grids themselves: rows, commands, and the figures of single images."""
+    merge(grids).write_brief(folder)
+    write_text(folder / "commands.txt", "".join(f"{text}\n" for grid in grids for text in list_commands(grid)))
+    shutil.rmtree(folder / "figures", ignore_errors=True)
+    for grid in reversed(grids):  # where two grids have a figure of the same name, the first grid's stays
+        for figure in sorted((grid.path / "figures").glob("*.svg")):
+            write_text(folder / "figures" / figure.name, figure.read_text(encoding="utf-8"))
+
+
+def publish_apart(folder: Path, grids: list[ResultsFolder]) -> None:
+    """Everything in a folder of its own, README.md included, whatever data, protocol and models the grids have."""
+    write_rows(folder, grids)
+    shutil.rmtree(folder / "tables", ignore_errors=True)
+    findings = report.publish(folder)
+    write_text(folder / "README.md", describe_results(Results.read(folder), findings))
+
+
+def describe_results(results: Results, findings: list[claims.Finding]) -> str:
+    """A page in Markdown: the networks, the judgements, the paper's tables, and what open claims would need."""
+    rows = [row for row in results.rows if row.model != "pixels"]
+    seeds = {(row.data, row.backbone, row.model, row.protocol): set[int]() for row in rows}
+    for row in rows:
+        seeds[row.data, row.backbone, row.model, row.protocol].add(row.seed)
+    lines = [
+        "# Results",
+        "",
+        "Made by `tools/publish.py` from `rows.jsonl` and nothing else; `commands.txt` has the commands.",
+        "",
+    ]
+    lines += ["| ID data | backbone | model | protocol | seeds |", "| :-- | :-- | :-- | :-- | --: |"]
+    lines += [f"| {' | '.join(key)} | {len(own)} |" for key, own in seeds.items()]
+    if findings:
+        opened = claims.open_claims(results.where(data=claims.PAPER_DATA))
+        lines += ["", "## Which of the paper's claims hold", "", report.judgement_counts(findings)]
+        lines += [claims.to_markdown(findings), "## What open claims would need", "", claims.seeds_to_markdown(opened)]
+        lines += [claims.runs_to_markdown(claims.plan_runs(opened))]
+    lines += ["", "## Tables", ""]
+    shown = ("-detection", "-calibration", "-ranking")
+    lines += [report.to_markdown(one) for name, one in report.make_tables(results).items() if name.endswith(shown)]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("grids", nargs="*", type=Path, metavar="GRID", help="none: rows and figures stay as they are")
-    grids = [ResultsFolder(path) for path in parser.parse_args().grids]
+    parser.add_argument("--to", type=Path, metavar="FOLDER", help="another folder than results/, made from GRIDs alone")
+    asked = parser.parse_args()
+    grids = [ResultsFolder(path) for path in asked.grids]
+    if asked.to is not None:
+        if not grids or asked.to.resolve() == RESULTS:
+            parser.error("--to needs a GRID, and another folder than results/")
+        publish_apart(asked.to, grids)
+        print(asked.to / "README.md")
+        return
     if grids:
-        merge(grids).write_brief(RESULTS)
-        write_text(RESULTS / "commands.txt", "".join(f"{text}\n" for grid in grids for text in list_commands(grid)))
-        shutil.rmtree(RESULTS / "figures", ignore_errors=True)
-        for grid in reversed(grids):  # where two grids have a figure of the same name, the first grid's stays
-            for figure in sorted((grid.path / "figures").glob("*.svg")):
-                write_text(RESULTS / "figures" / figure.name, figure.read_text(encoding="utf-8"))
+        write_rows(RESULTS, grids)
     shutil.rmtree(RESULTS / "tables", ignore_errors=True)
     report.publish(RESULTS, page=False)
     blocks = make_blocks()

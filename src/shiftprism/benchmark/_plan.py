@@ -77,7 +77,9 @@ class Plan:
     models: tuple[str, ...] = _option((), "vanilla,duq:2,…: names, or name:seeds. (all that the backbone can)")
     seeds: int = _option(0, "Seeds of each model. (3 for the paper's four heads, 1 for others)", min=1)
     runs: tuple[str, ...] = _option(
-        (), "A trained model's folder, or NAME=FOLDER; may be repeated. Nothing else is trained then.", repeat=True
+        (),
+        "A trained model's folder, NAME=FOLDER or NAME=RUN/checkpoints; may be repeated. Nothing else is trained then.",
+        repeat=True,
     )
     model: str = _option("", "What makes the code of --runs that were adapted: package.module:function.")
     held_out: float = _option(
@@ -101,7 +103,7 @@ class Plan:
     near: str = _option("", "With photos: a folder of images of other classes in the same style.")
     size: int = _option(0, "Scale your images to size × size. (as they are)", min=0)
     backbone: str = _option("", "digits, fast, resnet18, wrn-28-10, … (fast; wrn-28-10 for the preset paper)")
-    preset: str = _option("", "How to train: smoke, laptop, laptop-robust or paper. (laptop)")
+    preset: str = _option("", "How to train: smoke, laptop, laptop-long, laptop-robust or paper. (laptop)")
     root: str = _option("", "The folder of the data sets.")
     settings: Mapping[str, Any] = field(default_factory=dict, metadata={"flag": False})
     """Training settings that differ from the preset."""
@@ -169,7 +171,7 @@ class Plan:
             data="digits" if suite == "digits" else _absolute(self.data),
             preset=preset,
             backbone=self.backbone or _default_backbone(suite, preset),
-            runs=tuple("=".join(parse_run(text)) for text in self.runs),
+            runs=tuple("=".join(parse_run(one)) for text in self.runs for one in list_checkpoints(text)),
             scores=tuple(find_score(name).name for name in dict.fromkeys((*(self.scores or usual), *self.score))),
             score=(),  # from here on they are scores like the others
             calibrators=_check_names("calibrators", self.calibrators, CALIBRATORS)
@@ -294,3 +296,16 @@ def parse_run(text: str) -> tuple[str, str]:
         advice = "name a folder that `shiftprism train` finished or Classifier.save wrote"
         raise wrong("runs", "folders of trained models", f"{path} without model.json", advice)
     return (name if equals else path.resolve().name), str(path.resolve())
+
+
+def list_checkpoints(text: str) -> list[str]:
+    """NAME=RUN/checkpoints as NAME@EPOCH=FOLDER for each epoch that the run kept; any other text as it is."""
+    name, equals, folder = text.partition("=")
+    path = Path(folder if equals else text)
+    if path.name != "checkpoints" or not path.is_dir():
+        return [text]
+    epochs = sorted(int(one.parent.name) for one in path.glob("*/model.json") if one.parent.name.isdigit())
+    if not epochs:
+        raise wrong("runs", "folders of trained models", f"{path} without any", "train with --keep to keep some")
+    model = name if equals else path.resolve().parent.name
+    return [f"{model}@{epoch}={path / str(epoch)}" for epoch in epochs]

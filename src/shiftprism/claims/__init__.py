@@ -15,26 +15,46 @@ from shiftprism._errors import wrong
 from shiftprism.claims._claim import JUDGEMENTS, Claim, Estimate, Finding, Judgement, judge_claim
 from shiftprism.claims._list import CLAIMS
 from shiftprism.claims._paper import PAPER, PUBLISHED_IMAGES, PaperNumber, paper_value
+from shiftprism.claims._power import MOST_SEEDS, POWER, Noise, OpenClaim, open_claims
+from shiftprism.claims._runs import (
+    RUN_MINUTES,
+    RunStep,
+    plan_runs,
+    runs_to_markdown,
+    seeds_to_json,
+    seeds_to_markdown,
+)
 from shiftprism.claims._store import SIGNS, count_judgements, read_findings, to_json, to_markdown, write_findings
 from shiftprism.rows import Measured, Results, ResultsFolder
 
 __all__ = [
     "CLAIMS",
     "JUDGEMENTS",
+    "MOST_SEEDS",
     "PAPER",
     "PAPER_DATA",
+    "POWER",
     "PUBLISHED_IMAGES",
+    "RUN_MINUTES",
     "SIGNS",
     "Claim",
     "Estimate",
     "Finding",
     "Judgement",
+    "Noise",
+    "OpenClaim",
     "PaperNumber",
+    "RunStep",
     "count_judgements",
     "judge",
     "judge_paper_data",
+    "open_claims",
     "paper_value",
+    "plan_runs",
     "read_findings",
+    "runs_to_markdown",
+    "seeds_to_json",
+    "seeds_to_markdown",
     "to_json",
     "to_markdown",
     "write_findings",

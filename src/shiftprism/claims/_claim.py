@@ -100,23 +100,28 @@ def judge_claim(claim: Claim, measured: Measured) -> Finding:
     run, so an effect of a model with one seed decides nothing, unless no training is in the claim.
     """
     effects, missing, scope = claim.measure(measured)
-    members = [_estimate(name, effect, claim) for name, effect in effects]
+    members = [make_estimate(name, effect, claim) for name, effect in effects]
     if not members:
         lacks = f"no rows of {', '.join(missing)}" if missing else ""
         return Finding(claim, "not measured", [], _join(lacks, scope), measured.title)
-    deciding = effects
-    if claim.rule == "mean" and len(members) > 1:
-        deciding = [(f"mean of {len(members)}", Effect.mean([effect for _, effect in effects]))]
+    deciding = take_deciding(claim, effects)
     judgement, reason = _judge(claim, deciding, missing)
     family = _exceptions(members, claim) if deciding is not effects else ""
     few = _few_seeds(members) if claim.is_about_training else ""
-    evidence = [_estimate(name, effect, claim) for name, effect in deciding] if deciding is not effects else []
+    evidence = [make_estimate(name, effect, claim) for name, effect in deciding] if deciding is not effects else []
     return Finding(claim, judgement, evidence + members, _join(reason, family, scope, few), measured.title)
+
+
+def take_deciding(claim: Claim, effects: list[tuple[str, Effect]]) -> list[tuple[str, Effect]]:
+    """What decides about a claim: the mean of a family, or every effect (the same list)."""
+    if claim.rule != "mean" or len(effects) < 2:
+        return effects
+    return [(f"mean of {len(effects)}", Effect.mean([effect for _, effect in effects]))]
 
 
 def _judge(claim: Claim, deciding: Sequence[tuple[str, Effect]], missing: Sequence[str]) -> tuple[Judgement, str]:
     """The judgement and its reason."""
-    edge, estimates = -claim.margin, [_estimate(name, effect, claim) for name, effect in deciding]
+    edge, estimates = -claim.margin, [make_estimate(name, effect, claim) for name, effect in deciding]
     if claim.rule == "zero":
         against, undecided = [one for one in estimates if one.value != 0], list[Estimate]()
     else:
@@ -185,7 +190,8 @@ def _signed(number: float, digits: int) -> str:
     return f"{number:+.{digits}f}".replace("-", "−")
 
 
-def _estimate(name: str, effect: Effect, claim: Claim) -> Estimate:
+def make_estimate(name: str, effect: Effect, claim: Claim) -> Estimate:
+    """An effect as a finding shows it."""
     return Estimate(name, effect.value, effect.low, effect.high, effect.seeds, effect.n, claim.unit)
 
 

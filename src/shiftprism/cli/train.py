@@ -22,7 +22,7 @@ def _train(
     backbone: Annotated[str | None, typer.Option(help="wrn-28-10, resnet18, resnet20, fast, …  (digits)")] = None,
     head: Annotated[str | None, typer.Option(help="vanilla, alpha, beta, gsd, cosine, …  (alpha-beta)")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="The settings to start from: laptop-robust, paper, smoke, (laptop).")
+        str | None, typer.Option(help="The settings to start from: laptop-long, laptop-robust, paper, smoke, (laptop).")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder. (runs/DATA-BACKBONE-HEAD-SEED)")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file of settings; flags override it.")] = None,

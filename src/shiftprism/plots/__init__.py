@@ -2,6 +2,7 @@
 
 from shiftprism.plots._curves import VARIANTS, describe_bands, scale_curves, severity_curves, severity_overview
 from shiftprism.plots._distributions import groups, reliability_diagrams, roc_curves, score_histograms, shift_plane
+from shiftprism.plots._epochs import epoch_curves, list_epochs
 from shiftprism.plots._outputs import ModelOutputs, read_model_outputs
 from shiftprism.plots._space import feature_space, pixel_counts, pixel_histograms
 from shiftprism.plots._style import COLOURS, MARKERS, alone, inline, svg, symbol
@@ -13,9 +14,11 @@ __all__ = [
     "ModelOutputs",
     "alone",
     "describe_bands",
+    "epoch_curves",
     "feature_space",
     "groups",
     "inline",
+    "list_epochs",
     "pixel_counts",
     "pixel_histograms",
     "read_model_outputs",

@@ -24,7 +24,7 @@ def severity_curves(rows: Sequence[Row], shifts: Sequence[str], models: Sequence
     Bands are ± one standard deviation, and `describe_bands` says of what. `models` are the four variants by default,
     those of them that the rows have, else all.
     """
-    found = _Series(rows, "auroc")
+    found = Series(rows, "auroc")
     models = list(models) or found.models()
     with mpl.rc_context(STYLE):
         figure, axes = grid(len(shifts), len(models) + 1, height=2.2)
@@ -45,7 +45,7 @@ def severity_curves(rows: Sequence[Row], shifts: Sequence[str], models: Sequence
 
 def severity_overview(rows: Sequence[Row], score: str = "u", models: Sequence[str] = ()) -> Figure:
     """AUROC of one score against severity: a small panel for every corruption and ladder, a line a model."""
-    found = _Series(rows, "auroc")
+    found = Series(rows, "auroc")
     models = list(models) or found.models()
     names = [shift for shift in found.shifts() if any(found.of(model, shift, score) for model in models)]
     if not names:
@@ -74,7 +74,7 @@ def scale_curves(rows: Sequence[Row], model: str = "alpha-beta", shifts: Sequenc
     Severity is a share of the largest of its ladder, for concept splits have ten steps and corruptions five; 0 is the
     clean data.
     """
-    found = _Series([row for row in rows if row.model == model], "median")
+    found = Series([row for row in rows if row.model == model], "median")
     ladders = [shift for shift in (shifts or found.shifts()) if shift in found.shifts()][:7]
     sets = list(dict.fromkeys(row.shift for row in found.rows if row.kind in ("concept", "both") and not row.severity))
     sets = [name for name in sets if name not in found.shifts()]
@@ -88,7 +88,7 @@ def scale_curves(rows: Sequence[Row], model: str = "alpha-beta", shifts: Sequenc
             for number, shift in enumerate(ladders):
                 points = found.of(model, shift, scale)
                 steps = {0.0: clean} | {severity / max(points): point for severity, point in points.items()}
-                _band(axis, {x: point for x, point in steps.items() if point is not None}, symbol(shift), number)
+                draw_band(axis, {x: point for x, point in steps.items() if point is not None}, symbol(shift), number)
             for place, name in enumerate(sets):
                 if point := found.at(model, name, 0, scale):
                     axis.errorbar(1.2 + 0.2 * place, point[0], yerr=point[1], color=INK, marker="_", ms=9)
@@ -107,7 +107,7 @@ def describe_bands(rows: Sequence[Row], metric: str = "auroc", models: Sequence[
 
     `models` are those of `severity_curves` by default.
     """
-    series = _Series(rows, metric)
+    series = Series(rows, metric)
     seeds: dict[str, set[int]] = {model: set() for model in models or series.models()}
     for (model, _, severity, _), points in series.points.items():
         if severity and model in seeds:
@@ -125,7 +125,7 @@ def describe_bands(rows: Sequence[Row], metric: str = "auroc", models: Sequence[
     return f"Bands: ± one standard deviation {over_seeds}; of {', '.join(single)} {over_images}."
 
 
-class _Series:
+class Series:
     """Rows of one metric by what a curve asks for: value and spread over seeds at each severity."""
 
     def __init__(self, rows: Sequence[Row], metric: str) -> None:
@@ -162,12 +162,13 @@ class _Series:
 
 
 def _curve(axis: Axes, points: dict[int, tuple[float, float]], name: str, number: int) -> None:
-    _band(axis, {float(severity): point for severity, point in points.items()}, name, number)
+    draw_band(axis, {float(severity): point for severity, point in points.items()}, name, number)
     if points:
         axis.set_xticks([severity for severity in points if len(points) <= 5 or severity % 3 == 1])
 
 
-def _band(axis: Axes, points: dict[float, tuple[float, float]], name: str, number: int) -> None:
+def draw_band(axis: Axes, points: dict[float, tuple[float, float]], name: str, number: int) -> None:
+    """A line through the means, with a band of ± one deviation."""
     style = line_style(number)
     x: Floats = np.array(list(points), dtype=np.float64)
     mean, spread = (np.array([point[i] for point in points.values()], dtype=np.float64) for i in (0, 1))

@@ -60,6 +60,14 @@ def _drawings_of_rows(data: str, rows: Sequence[Row]) -> list[Drawing]:
         )
         curves = partial(plots.severity_curves, rows, [shift])
         drawings.append(Drawing(file_stem(data, "severity", shift), "shift", title, bands if number else text, curves))
+    if any(len(epochs) > 1 for epochs in plots.list_epochs(rows).values()):
+        text = (
+            "AUROC of the combined score U and the concept score h at checkpoints of one training run of each seed. At "
+            "early ones the learning rate is still high, so a run of that length is another network. Each panel has "
+            "a range of its own."
+        )
+        draw = partial(plots.epoch_curves, rows)
+        drawings.append(Drawing(file_stem(data, "epochs"), "detect", f"AUROC against epochs ({data})", text, draw))
     medians = {row.subject for row in rows if row.metric == "median" and row.model == "alpha-beta"}
     if medians:
         *first, last = (sign for name, sign in SCALES.items() if name in medians)

@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from shiftprism.training._precision import decide_precision
 from shiftprism.training._processes import Processes, share_statistics, unshare_statistics
 from shiftprism.training._rotation import Rotation
 from shiftprism.training._settings import Training
-from shiftprism.training._state import State, load_state, save_state
+from shiftprism.training._state import State, load_state, save_checkpoint, save_state
 
 
 class Progress(NamedTuple):
@@ -43,14 +44,16 @@ def train(
     progress: Callable[[Progress], None] | None = None,
     *,
     state: Path | None = None,
+    checkpoints: Path | None = None,
     processes: Processes | None = None,
     record: Callable[[list[dict[str, Any]]], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Train in place and return a record of each epoch. Equal settings give equal weights on the same machine.
 
     `state` is a file that is written whole after each epoch: a run that was stopped at any moment resumes from its
-    last epoch and ends with the same bits. `progress` is called after each step, `record` with the history after each
-    epoch.
+    last epoch and ends with the same bits. `checkpoints` is a folder for the models that `training.keep` asks for, one
+    in checkpoints/EPOCH each; without it none is kept. `progress` is called after each step, `record` with the history
+    after each epoch.
     """
     _check_data(classifier, data)
     height, width = data.images.shape[2:]
@@ -128,8 +131,12 @@ def train(
         history.append(means | _scale_quantiles(classifier, images))
         # one process writes; the others wait for it, so that none runs ahead of what is on the disk
         if processes.writes:
-            if state is not None:
-                _save(state, current, training, history, shared)
+            with _bare_statistics(classifier, shared):
+                # before the state: a run that is killed between the two writes the checkpoint again, and misses none
+                if checkpoints is not None and training.keep and (epoch + 1) % training.keep == 0:
+                    save_checkpoint(checkpoints / str(epoch + 1), classifier, training)
+                if state is not None:
+                    save_state(state, current, training, history)
             if record is not None:
                 record(history)
         processes.wait()
@@ -171,12 +178,13 @@ def _scale_quantiles(classifier: Classifier, images: Tensor, sample: int = 500) 
     return quantiles
 
 
-def _save(path: Path, current: State, training: Training, history: list[dict[str, Any]], shared: bool) -> None:
-    """Save the state without the wrappers of `shared` statistics: its names are the same on any number of processes."""
-    unshare_statistics(current.network)
-    save_state(path, current, training, history)
+@contextmanager
+def _bare_statistics(classifier: Classifier, shared: bool) -> Iterator[None]:
+    """The network without the wrappers of `shared` statistics: saved names are the same on any number of processes."""
+    unshare_statistics(classifier)
+    yield
     if shared:
-        share_statistics(current.network)
+        share_statistics(classifier)
 
 
 def _check_data(classifier: Classifier, data: Dataset) -> None:

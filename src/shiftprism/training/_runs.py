@@ -40,6 +40,8 @@ def run(
 ) -> Run:
     """Train by names into the folder `out`: config.toml, metrics.jsonl, a state, and at the end model and result.json.
 
+    With `keep` in the settings, models of earlier epochs are in checkpoints/EPOCH.
+
     A folder that holds a run is an error unless `resume`. With `resume` a finished run is loaded and returned as it is.
     The classifier that is returned stays on the `device`, which is no setting: a run may resume on another one.
     """
@@ -61,7 +63,8 @@ def run(
         write_settings(out / "config.toml", setup._replace(training=training).settings())
     processes.wait()
     record = _make_recorder(out, tensorboard)
-    history = train(classifier, learned, training, progress, state=state, processes=processes, record=record)
+    places = {"state": state, "checkpoints": out / "checkpoints"}
+    history = train(classifier, learned, training, progress, **places, processes=processes, record=record)
     outputs, _ = predict(classifier, test)
     correct = int((outputs.predictions == test.labels).sum())
     seconds = sum(entry["seconds"] for entry in history)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from shiftprism import _files
 from shiftprism._errors import wrong
-from shiftprism.training._settings import Training, differences
+from shiftprism.classifier import Classifier
+from shiftprism.training._settings import Training, differences, write_settings
 
 _FORMAT = "shiftprism-training-1"
 _ADVICE = "remove it to start again"
@@ -63,6 +64,12 @@ def load_state(path: Path, state: State, training: Training) -> list[dict[str, A
         raise wrong("path", "a training state with its generators", f"{path} ({error!r})", _ADVICE) from error
     history: list[dict[str, Any]] = _read_entry(path, metadata, "history", list)
     return history
+
+
+def save_checkpoint(folder: Path, classifier: Classifier, training: Training) -> None:
+    """Write the model as it is now, after the settings that say what it was not trained on; no test set is read."""
+    write_settings(folder / "config.toml", asdict(training))
+    classifier.save(folder)
 
 
 def read_state_settings(path: Path) -> dict[str, Any]:

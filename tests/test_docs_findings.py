@@ -1,0 +1,97 @@
+"""docs/findings.md is short, and each of its numbers is that of the published rows or of docs/style.md."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shiftprism import claims
+from shiftprism.claims import Finding
+from shiftprism.report._tables import rank_scores, whole_sets
+from shiftprism.rows import Effect, Measured, Results
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
+WORDS = " ".join(TEXT.split())
+EFFECTS = [
+    # (ID data, claim, start of the effect's name, its sign in the text, what the page says)
+    ("cifar10", "g-sees-covariate", "mean", 1, "by 4.8 points [3.4, 6.1]"),
+    ("cifar10", "h-sees-concept", "cifar100", 1, "by 8.7 [8.0, 9.5]"),
+    ("cifar100", "h-sees-concept", "cifar10", 1, "15.8 [14.7, 16.9]"),
+    ("cifar10", "beats-vanilla-energy", "mean", 1, "1.3 points [0.7, 1.8]"),
+    ("cifar10", "beats-vanilla-energy", "cifar100", -1, "0.9 points [0.7, 1.2]"),
+    ("cifar10", "variants-beat-vanilla-splits", "alpha-beta", -1, "1.0 [0.7, 1.3] below U of vanilla"),
+    ("cifar100", "variants-beat-vanilla-splits", "alpha-beta", -1, "3.4 [1.6, 5.3]"),
+    ("cifar10", "beats-beta-motion-blur", "motion blur", 1, "1.7 [0.2, 3.1]"),
+    ("cifar10", "h-best-of-alpha", "mean of 4 sets: h − u", -1, "1.5 points [1.1, 1.9]"),
+    ("cifar10", "g-sees-covariate", "impulse noise", -1, "30.5 points [14.3, 46.7] below h"),
+    ("cifar10", "noise-lowers-norm", "mean", 1, "33 % [29, 36]"),
+]
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return Results.read(ROOT / "results").where(protocol=("held-out", ""))
+
+
+@pytest.fixture(scope="module")
+def findings(results: Results) -> dict[tuple[str, str], Finding]:
+    return {(one.data, one.claim.name): one for one in claims.judge(results)}
+
+
+def test_the_page_is_short_and_has_four_figures() -> None:
+    assert len(TEXT.split()) <= 600
+    figures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", TEXT)
+    assert len(figures) == len(set(figures)) == 4
+    assert all((ROOT / "docs" / figure).is_file() for figure in figures)
+
+
+@pytest.mark.parametrize(("data", "claim", "effect", "sign", "said"), EFFECTS)
+def test_an_effect_is_that_of_the_rows(
+    findings: dict[tuple[str, str], Finding], data: str, claim: str, effect: str, sign: int, said: str
+) -> None:
+    one = next(one for one in findings[data, claim].evidence if one.name.startswith(effect))
+    value, low, high = (float(text) for text in re.findall(r"\d+\.?\d*", said)[:3])
+    digits = len(said.split()[-1].strip("]").partition(".")[2]) if "%" in said else 1
+    ends = sorted((100 * sign * one.low, 100 * sign * one.high))
+    assert [round(100 * sign * one.value, digits), *(round(end, digits) for end in ends)] == [value, low, high]
+    assert said in WORDS
+
+
+def test_judgements_are_those_that_the_page_implies(findings: dict[tuple[str, str], Finding]) -> None:
+    held = ("g-sees-covariate", "h-sees-concept", "grows-with-corruption", "noise-lowers-norm", "beats-vanilla-energy")
+    for name in (*held, "calibration-keeps-predictions", "calibration-keeps-scores", "beats-beta-motion-blur"):
+        assert findings["cifar10", name].judgement == "holds", name
+    assert findings["cifar100", "g-sees-covariate"].judgement == "not shown"
+    for data, name in (("cifar10", "h-best-of-alpha"), ("cifar10", "u-best-concept")):
+        assert findings[data, name].judgement == "contradicted"
+
+
+def test_ranks_and_calibration_errors_are_those_of_the_rows(results: Results) -> None:
+    (measured,) = (one for one in Measured.split(results) if one.data == "cifar10")
+    ranking = rank_scores(measured, whole_sets(measured))
+    place = next(number for number, one in enumerate(ranking) if one.pair == ("alpha-beta", "u"))
+    behind = 100 * (ranking[0].effect.value - ranking[place].effect.value)
+    assert f"Of {len(ranking)} pairs of model and score" in WORDS
+    assert f"number {place + 1}, {behind:.1f} points below the first" in WORDS
+    for shift, said in (("clean", "ECE 0.0346 on clean images, vanilla 0.0209"), ("corrupted", "0.1814 and 0.1460")):
+        found = [measured.effect(model, shift, 0, "none", "ece") for model in ("alpha-beta", "vanilla")]
+        assert re.findall(r"0\.\d{4}", said) == [f"{one.value:.4f}" for one in found if isinstance(one, Effect)]
+        assert said in WORDS
+
+
+def test_numbers_of_the_public_networks_are_those_of_the_page_on_style() -> None:
+    """A line of docs/style.md: CIFAR-100 / corrupted / SVHN / TIN(R) / mean, of ResNet-20 and of ResNet-32."""
+    style = (ROOT / "docs" / "style.md").read_text(encoding="utf-8")
+    numbers = {}
+    for name in ("u", "spectrum"):
+        line = next(line for line in style.splitlines() if line.startswith(f"| `{name}` |"))
+        numbers[name] = [[cell.strip() for cell in part.split("/")] for part in line.split("|")[2:4]]
+    said = {4: "{} and {}, U {} and {}", 1: "({} and {} against {} and {})", 0: "({} and {} against {} and {})"}
+    for place, text in said.items():
+        assert text.format(*(part[place] for name in ("spectrum", "u") for part in numbers[name])) in WORDS
+    errors = {}
+    for name in ("`shift-aware`", "temperature"):
+        cells = next(line for line in style.splitlines() if line.startswith(f"| {name} | .")).split("|")
+        errors[name] = f"{cells[3].strip()} and {cells[7].strip()}"
+    assert f"{errors['`shift-aware`']} on corrupted images, temperature scaling {errors['temperature']}" in WORDS
