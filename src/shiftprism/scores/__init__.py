@@ -3,7 +3,7 @@
 from shiftprism.scores._attribution import KINDS, attribute, which_way
 from shiftprism.scores._boundaries import FDBD, max_cosine
 from shiftprism.scores._entry import Entry, Score
-from shiftprism.scores._fitted import Fitted
+from shiftprism.scores._fitted import Fitted, score_rows
 from shiftprism.scores._gaussian import Mahalanobis, RelativeMahalanobis
 from shiftprism.scores._geometric import g, h, kl_uniform, max_similarity, u
 from shiftprism.scores._load import load
@@ -62,6 +62,7 @@ __all__ = [
     "max_similarity",
     "msp",
     "p_value",
+    "score_rows",
     "u",
     "which_way",
 ]

@@ -85,7 +85,7 @@ class Prism(Fitted):
         if reference is None:
             raise wrong("reference", "held-out ID Outputs", "None", "rows of the bank are their own nearest neighbours")
         (features,) = read_fields(outputs, "features")
-        kept = directions(detach_float(features)[draw_rows(outputs.N, bank, seed)])
+        kept = directions(detach_float(features[draw_rows(outputs.N, bank, seed)]))
         k = choose_k(k, 50, len(kept), outputs.K)
         near = sort_reference(-kth_distance(read_fields(reference, "features")[0], kept, k))
         return cls(
