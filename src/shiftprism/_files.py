@@ -276,4 +276,4 @@ def _view_bytes(tensor: "Tensor") -> memoryview:
     flat = tensor.detach().cpu().reshape(-1)
     # torch calls an expanded tensor of one element contiguous, though its stride is 0
     flat = flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)
-    return memoryview(flat.view(torch.uint8).numpy())
+    return flat.view(torch.uint8).numpy().data

@@ -1,5 +1,6 @@
 """Outputs in, one number for each input out, (N,): *higher means more in-distribution*, for every score."""
 
+from shiftprism.scores._approximate import ApproximateKNN
 from shiftprism.scores._attribution import KINDS, attribute, which_way
 from shiftprism.scores._boundaries import FDBD, max_cosine
 from shiftprism.scores._entry import Entry, Score
@@ -26,6 +27,7 @@ __all__ = [
     "MAKE_SHIFTED",
     "SCORES",
     "SHE",
+    "ApproximateKNN",
     "ClassMoments",
     "Contrast",
     "Entry",

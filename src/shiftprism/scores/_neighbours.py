@@ -9,6 +9,7 @@ from shiftprism.heads import norm
 from shiftprism.outputs import Outputs, read_fields
 from shiftprism.scores._fitted import Fitted, check_width, detach_float, finite_scores, map_rows, widen
 from shiftprism.scores._logits import energy
+from shiftprism.scores._moments import CHUNK
 
 BANK = 50_000
 """The most rows a bank keeps by default: all of CIFAR's training set, 100 MB at 512 features."""
@@ -37,7 +38,7 @@ class KNN(Fitted):
         """Keep the directions of ID features; labels are not needed."""
         (features,) = read_fields(outputs, "features")
         rows = draw_rows(outputs.N, bank, seed)
-        return cls({"bank": directions(detach_float(features[rows]))}, k=choose_k(k, 50, len(rows), outputs.K))
+        return cls({"bank": gather_directions(features, rows)}, k=choose_k(k, 50, len(rows), outputs.K))
 
     def forward(self, outputs: Outputs) -> Tensor:
         (features,) = read_fields(outputs, "features")
@@ -72,6 +73,15 @@ def directions(features: Tensor) -> Tensor:
     """f / |f| in at least float32, and 0 for f = 0."""
     features = widen(features)
     return features / norm(features).clamp_min(torch.finfo(features.dtype).tiny)[:, None]
+
+
+def gather_directions(features: Tensor, rows: Tensor) -> Tensor:
+    """The directions of some rows, (n, D) in at least float32; in chunks, so that one copy is in memory."""
+    chunks = rows.split(CHUNK)
+    found = detach_float(features[:0]).new_empty(len(rows), features.shape[1])
+    for chunk, place in zip(chunks, found.split(CHUNK), strict=True):
+        place.copy_(directions(detach_float(features[chunk])))
+    return found
 
 
 def draw_rows(rows: int, most: int, seed: int) -> Tensor:
