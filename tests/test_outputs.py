@@ -53,6 +53,19 @@ def test_a_file_gives_back_the_same_bits(tmp_path: Path, labels: torch.Tensor | 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["o.safetensors"]
 
 
+def test_mapped_outputs_stay_in_their_file(tmp_path: Path) -> None:
+    outputs, labels = outputs_of(), torch.arange(20)
+    outputs.save(tmp_path / "a.safetensors", labels, "print")
+    mapped, read = Outputs.load(tmp_path / "a.safetensors", "print", mapped=True)
+    assert all(torch.equal(one, other) for one, other in zip(mapped, outputs, strict=True))
+    assert read is not None
+    assert torch.equal(read, labels)
+    if Path("/proc/self/maps").exists():
+        assert str(tmp_path / "a.safetensors") in Path("/proc/self/maps").read_text()
+    with pytest.raises(ValueError, match="Expected `fingerprint`"):
+        Outputs.load(tmp_path / "a.safetensors", "other", mapped=True)
+
+
 def test_logits_alone_round_trip(tmp_path: Path) -> None:
     outputs = Outputs.from_logits(torch.randn(4, 3))
     outputs.save(tmp_path / "o.safetensors")

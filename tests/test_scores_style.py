@@ -33,8 +33,14 @@ def terms(clean: Outputs, *others: Outputs) -> list[Any]:
     return [np.concatenate([z, np.abs(z)], 1) for z in scaled]
 
 
+@pytest.mark.parametrize("kept", [1 << 16, 0])
 @pytest.mark.parametrize("penalty", [0.3, 0.01])
-def test_the_contrast_is_scikit_learns_logistic_regression(penalty: float) -> None:
+def test_the_contrast_is_scikit_learns_logistic_regression(
+    penalty: float, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the rows are kept in memory or read again, 128 at a time, in each step."""
+    monkeypatch.setattr("shiftprism.scores._style._KEPT", kept)
+    monkeypatch.setattr("shiftprism.scores._style._BLOCK", 128)
     clean, shifted, new = photograph(), photograph(500, 1, UP), photograph(50, 2, 3 * UP)
     x, y, z = terms(clean, shifted, new)
     witness = LogisticRegression(C=1 / (penalty * 800), class_weight="balanced", tol=1e-10, max_iter=1000)

@@ -38,6 +38,8 @@ FEATURES = {
     "distributed": "{python} -m accelerate.commands.launch --cpu --num_processes 2 -m shiftprism train --data digits "
     "--preset smoke --epochs 1 --out run && test -s run/result.json",
     "cluster": BENCHMARK,
+    "faiss": "{python} -c 'import torch; from shiftprism.outputs import Outputs; from shiftprism.scores import "
+    "ApproximateKNN; o = Outputs(*(torch.rand(99, 3),) * 5); assert ApproximateKNN.fit(o, k=1)(o).shape == (99,)'",
     "hf": "{python} -c \"from shiftprism.datasets import load; load('hf:no/such', 'test')\" 2>&1 | tail -n 1 | "
     "grep -v 'pip install'",
     "postgres": "{python} -m shiftprism store export --store postgresql://127.0.0.1:1/none --to csv 2>&1 | "

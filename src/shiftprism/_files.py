@@ -188,7 +188,7 @@ def read_tensors(
 
     `known` is the format that the metadata must name, None for a file of any origin. A damaged file, or one of another
     format, is a ValueError that names it and gives the `advice`; a missing one is a FileNotFoundError. `mapped` torch
-    tensors stay in their file, which suits images.
+    tensors stay in their file, are read when they are used, and are not compared with the digest.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -236,7 +236,7 @@ def _digest(tensors: Mapping[str, Any]) -> str:
     digest = hashlib.sha256()
     for name, value in sorted(tensors.items()):
         digest.update(f"{name}{value.dtype}{tuple(value.shape)}".replace("torch.", "").encode())
-        digest.update(tensor_bytes(value) if hasattr(value, "detach") else value.tobytes())
+        digest.update(_view_bytes(value) if hasattr(value, "detach") else value.tobytes())
     return digest.hexdigest()
 
 
@@ -260,15 +260,20 @@ def fingerprint(tensors: "Mapping[str, Tensor]") -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
-        digest.update(tensor_bytes(tensor))
+        digest.update(_view_bytes(tensor))
     return digest.hexdigest()
 
 
 def tensor_bytes(tensor: "Tensor") -> bytes:
     """The elements of a tensor as they lie in memory, row by row."""
+    return bytes(_view_bytes(tensor))
+
+
+def _view_bytes(tensor: "Tensor") -> memoryview:
+    """The same without a copy where the tensor is contiguous: a digest of gigabytes needs no second gigabytes."""
     import torch
 
     flat = tensor.detach().cpu().reshape(-1)
     # torch calls an expanded tensor of one element contiguous, though its stride is 0
     flat = flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)
-    return flat.view(torch.uint8).numpy().tobytes()
+    return flat.view(torch.uint8).numpy().data

@@ -160,13 +160,18 @@ class Outputs(NamedTuple):
         join_tensors(Path(path), parts, {"format": _FORMAT, "fingerprint": fingerprint})
 
     @staticmethod
-    def load(path: "str | Path", fingerprint: str | None = None) -> "tuple[Outputs, Tensor | None]":
+    def load(
+        path: "str | Path", fingerprint: str | None = None, *, mapped: bool = False
+    ) -> "tuple[Outputs, Tensor | None]":
         """The Outputs in a file and the labels saved with them, or None.
 
         A file of another format, with other tensors or, where one is given, with another `fingerprint` is refused.
+        `mapped` Outputs stay in the file, which may be larger than the memory: `scores.score_rows` and every `fit` read
+        some rows at a time. Their values are then not compared with the digest of the file.
         """
-        tensors, about = read_tensors(Path(path), _FORMAT, "compute these Outputs again")
+        tensors, about = read_tensors(Path(path), _FORMAT, "compute these Outputs again", mapped=mapped)
         labels = tensors.pop("labels", None)
+        labels = labels.clone() if labels is not None and mapped else labels  # small, and aligned for the caller
         # files written before there was style
         shape = (*tensors["logits"].shape, 0)[:1] if "logits" in tensors else (0,)
         tensors.setdefault("style", torch.empty(*shape, 0))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftprism._errors import wrong
+from shiftprism.cli._cluster_fit import Levels, check_options, fit_folder
 from shiftprism.cli._flags import Device, check_new
 from shiftprism.cli._opening import Model
 
@@ -62,6 +63,14 @@ def fit(
     root: Annotated[Path | None, typer.Option(help="Where the data are.")] = None,
     seed: Annotated[int, typer.Option(help="Divides the images.")] = 0,
     device: Device = "auto",
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="Forward the images of the folder --data on a Ray cluster: its address, auto, or local for the cores "
+            "of this machine. The same command resumes.",
+            show_default=False,
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is in the folder.")] = False,
 ) -> None:
     """Fit a detector to a trained model and held-out images, and save it to a folder for `shiftprism score`."""
@@ -72,10 +81,20 @@ def fit(
     from shiftprism.detector import Detector
 
     check_new("--out", out, force)
+    if cluster is not None:
+        check_options(cluster, data, training, device)
     classifier = move(Classifier.load(trained, model=model), device)
     if resize is not None:
         set_resize(classifier, resize)
     console = Console()
+    levels: Levels = {"false_alarm": false_alarm, "confidence": confidence, "by_class": by_class}
+    if cluster is not None:
+        assert data is not None, "checked"
+        with _show_progress() as report:
+            detector, held = fit_folder(classifier, Path(data), out, cluster, model, levels, concept, seed, report)
+            detector.save(out)
+        _print_summary(console, detector, held, None, out)
+        return
     with _show_progress() as report:
         held = _read(classifier, trained, data, split, root, report)
         more = None if training is None else _read(classifier, trained, training, "train", root, report)
@@ -83,9 +102,7 @@ def fit(
             classifier,
             held.images,
             held.labels,
-            false_alarm=false_alarm,
-            confidence=confidence,
-            by_class=by_class,
+            **levels,
             concept=concept,
             training=None if more is None else (more.images, more.labels),
             seed=seed,

@@ -18,6 +18,7 @@ from shiftprism.classifier import Classifier, predict
 from shiftprism.detector._decision import Decision, Held, Parts
 from shiftprism.detector._fit import (
     CANDIDATES,
+    COPIES,
     Copies,
     Counter,
     Division,
@@ -38,8 +39,8 @@ from shiftprism.verdicts import KINDS, Reference, Verdicts
 _EDGES = 127
 """Edges of the monitor's bins, fewer where there are more than a hundred classes: the state stays small."""
 _POINTS = 500
-_COPIES = 128
-"""Images copied under each extra corruption and severity."""
+_ROWS = 1 << 16
+"""Rows that are decided on at a time: 134 MB of 512 features."""
 
 
 class Detector:
@@ -95,7 +96,7 @@ class Detector:
         training: tuple[Images, ArrayLike | None] | None = None,
         concept: str | None = None,
         candidates: Sequence[str] = CANDIDATES,
-        copies: int = _COPIES,
+        copies: int = COPIES,
         seed: int = 0,
         progress: Progress | None = None,
     ) -> "Detector":
@@ -153,7 +154,7 @@ class Detector:
         outputs: Outputs,
         labels: ArrayLike | None = None,
         *,
-        shifted: Mapping[str, Outputs] | None = None,
+        shifted: "Mapping[str, Outputs | Copies] | None" = None,
         training: tuple[Outputs, ArrayLike | None] | None = None,
         head: Head | None = None,
         names: Sequence[str] = (),
@@ -167,24 +168,19 @@ class Detector:
         """A detector of Outputs, for those who have no images here.
 
         `shifted` are Outputs of shifted copies by the name of what was done; row i of each is a copy of row i of
-        `outputs`. Without it there is no style: how unusual the norm is, on either side, stands in for it. A `head`
+        `outputs`, unless it is a `Copies`, which names the rows that were copied; those of the fit part are used.
+        Without it there is no style: how unusual the norm is, on either side, stands in for it. A `head`
         lets scores that read class weights take part, and lets classes be hidden when the concept score is chosen.
         """
         outputs.check()
         given = None if labels is None else torch.from_numpy(classes("labels", labels, outputs.N, outputs.K))
         divided = divide(outputs.N, given, false_alarm, confidence, seed)
         known = outputs.predictions if given is None else given
-        copies = None
-        if shifted is not None:
-            for name, one in shifted.items():
-                if one.N != outputs.N:
-                    advice = "row i of each set must be a copy of row i of `outputs`"
-                    raise wrong("shifted", f"{outputs.N} rows in each set", f"{one.N} in {name}", advice)
-            rows = torch.arange(len(divided.fit))
-            copies = {
-                name: Copies(one.rows(divided.fit), rows, torch.zeros(len(rows), dtype=torch.long))
-                for name, one in shifted.items()
-            }
+        copies = (
+            None
+            if shifted is None
+            else {name: _place_copies(one, name, outputs.N, divided.fit) for name, one in shifted.items()}
+        )
         trained = None if training is None else Labelled(training[0], _labels_of(training[1], training[0]))
         if concept is None and head is None and copies is None:
             concept = "knn" if outputs.has_features else "gen"  # nothing to judge candidates on
@@ -216,10 +212,11 @@ class Detector:
         return to_verdicts(self.decide(outputs), self.names, self.calibrated)
 
     def decide(self, outputs: Outputs) -> Parts:
-        """Everything that is decided, as tensors on the CPU."""
+        """Everything that is decided, as tensors on the CPU; Outputs of any size are taken some rows at a time."""
+        starts = range(0, max(outputs.N, 1), _ROWS)
         with torch.no_grad():
-            parts: Parts = self.decision(outputs.to("cpu"))
-        return parts
+            parts: list[Parts] = [self.decision(outputs.rows(slice(at, at + _ROWS)).to("cpu")) for at in starts]
+        return parts[0] if len(parts) == 1 else Parts(*map(torch.cat, zip(*parts, strict=True)))
 
     @property
     def calibrated(self) -> bool:
@@ -248,6 +245,15 @@ class Detector:
             by_class=self.by_class if by_class is None else by_class,
             recommendation=self.recommendation,
         )
+
+    def attach(self, classifier: Classifier) -> "Detector":
+        """The same detector with the classifier whose Outputs it was fitted to: it then takes images, too."""
+        if tuple(classifier.names) != self.names:
+            got = f"one of {len(classifier.names)} others"
+            raise wrong("classifier", f"of the {len(self.names)} classes of the detector", got, "attach its own")
+        found = self.at(confidence=self.confidence)
+        found.classifier = classifier
+        return found
 
     def fingerprint(self) -> str:
         """A SHA-256 of the classifier, the fitted parts and the held-out scores; the level is no part of it."""
@@ -347,6 +353,22 @@ def _find_cut(
     sizes = torch.bincount(held.label, minlength=count).tolist() if by_class else [len(held.style)]
     cuts = find_cuts(sizes, false_alarm, confidence, tuple(names) if by_class else None)
     return torch.tensor(cuts if by_class else cuts[0])
+
+
+def _place_copies(given: "Outputs | Copies", name: str, count: int, fit: Tensor) -> Copies:
+    """The copies of images of the fit part, with their places in it."""
+    if isinstance(given, Outputs):
+        if count != given.N:
+            advice = "row i of each set must be a copy of row i of `outputs`, or pass Copies, which name their rows"
+            raise wrong("shifted", f"{count} rows in each set", f"{given.N} in {name}", advice)
+        return Copies(given.rows(fit), torch.arange(len(fit)), torch.zeros(len(fit), dtype=torch.long))
+    if bool((given.rows < 0).any()) or bool((given.rows >= count).any()):
+        got = f"rows up to {int(given.rows.max())} in {name}"
+        raise wrong("shifted", f"copies of the {count} rows of `outputs`", got, "number them as `outputs` does")
+    places = torch.full((count,), -1)
+    places[fit] = torch.arange(len(fit))
+    kept = places[given.rows] >= 0
+    return Copies(given.outputs.rows(kept), places[given.rows[kept]], given.severities[kept])
 
 
 def _labels_of(labels: ArrayLike | None, outputs: Outputs) -> Tensor:

@@ -41,7 +41,9 @@ FEWEST = 50
 """Images without which nothing is fitted."""
 Images = Tensor | Sequence[Tensor]
 """uint8: (N, C, H, W), or N images (C, H, W) of any sizes."""
-_BATCH = 64
+COPIES = 128
+"""Images copied under each extra corruption and severity."""
+BATCH = 64
 _COUNTED = 1024
 """Images between two reports of progress."""
 Progress = Callable[[int, int], None]
@@ -64,9 +66,15 @@ class Copies(NamedTuple):
 
     outputs: Outputs
     rows: Tensor
-    """(N,): of which image of the fit part each is a copy."""
+    """(N,): of which image each is a copy; inside a fit, of which image of the fit part."""
     severities: Tensor
     """(N,)."""
+
+    @staticmethod
+    def join(parts: "Sequence[Copies]") -> "Copies":
+        """The copies of all parts, in order."""
+        rows, severities = (torch.cat([getattr(one, field) for one in parts]) for field in ("rows", "severities"))
+        return Copies(Outputs.concat([one.outputs for one in parts]), rows, severities)
 
 
 def divide(count: int, classes: Tensor | None, false_alarm: float, confidence: float | None, seed: int) -> Division:
@@ -126,7 +134,7 @@ def predict_copies(classifier: Classifier, images: Images, most: int, seed: int,
             outputs = predict_raw(classifier, copied)
             parts.setdefault(name, []).append(Copies(outputs, changed, torch.full((len(changed),), severity)))
         counter.add(len(rows))
-    return {name: _join(own) for name, own in parts.items()}
+    return {name: Copies.join(own) for name, own in parts.items()}
 
 
 def _copy(images: Images, rows: Tensor, name: str, severity: int) -> tuple[Images, Tensor]:
@@ -166,8 +174,8 @@ def predict_raw(classifier: Classifier, images: Images, counter: Counter | None 
     prepare = prepare_for(classifier)
 
     def batches() -> Iterator[Tensor]:
-        for at in range(0, len(images), _BATCH):
-            prepared = [prepare(one) for one in images[at : at + _BATCH]]
+        for at in range(0, len(images), BATCH):
+            prepared = [prepare(one) for one in images[at : at + BATCH]]
             if counter is not None:
                 counter.add(len(prepared))
             yield stack_images(prepared)
@@ -197,11 +205,6 @@ class _Rows(Sequence[Tensor]):
 def take(images: Images, rows: Tensor) -> Images:
     """The images of these rows."""
     return images[rows] if isinstance(images, Tensor) else _Rows(images, rows.tolist())
-
-
-def _join(parts: Sequence[Copies]) -> Copies:
-    rows, severities = (torch.cat([getattr(one, field) for one in parts]) for field in ("rows", "severities"))
-    return Copies(Outputs.concat([one.outputs for one in parts]), rows, severities)
 
 
 def fit_decision(

@@ -1,9 +1,10 @@
 """Outputs in, one number for each input out, (N,): *higher means more in-distribution*, for every score."""
 
+from shiftprism.scores._approximate import ApproximateKNN
 from shiftprism.scores._attribution import KINDS, attribute, which_way
 from shiftprism.scores._boundaries import FDBD, max_cosine
 from shiftprism.scores._entry import Entry, Score
-from shiftprism.scores._fitted import Fitted
+from shiftprism.scores._fitted import Fitted, score_rows
 from shiftprism.scores._gaussian import Mahalanobis, RelativeMahalanobis
 from shiftprism.scores._geometric import g, h, kl_uniform, max_similarity, u
 from shiftprism.scores._load import load
@@ -26,6 +27,7 @@ __all__ = [
     "MAKE_SHIFTED",
     "SCORES",
     "SHE",
+    "ApproximateKNN",
     "ClassMoments",
     "Contrast",
     "Entry",
@@ -62,6 +64,7 @@ __all__ = [
     "max_similarity",
     "msp",
     "p_value",
+    "score_rows",
     "u",
     "which_way",
 ]

@@ -42,7 +42,7 @@ class FDBD(Fitted):
     def statistics(outputs: Outputs, labels: ArrayLike | None = None) -> Sums:
         """What a fit needs to know of these rows, D numbers; parts add up with `+`. Labels are not needed."""
         (features,) = read_fields(outputs, "features")
-        return Sums.of(detach_float(features))
+        return Sums.of(features.detach())
 
     @classmethod
     def from_statistics(cls, statistics: Sums, head: Any, dtype: torch.dtype = torch.float32) -> "FDBD":

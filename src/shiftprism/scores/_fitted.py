@@ -93,3 +93,21 @@ def map_rows(function: Callable[[Tensor], Tensor], tensor: Tensor, rows: int) ->
     if torch.compiler.is_compiling() or len(tensor) <= rows:
         return function(tensor)
     return torch.cat([function(part) for part in tensor.split(rows)])
+
+
+def score_rows(score: Callable[[Outputs], Tensor], outputs: Outputs, rows: int = 8192) -> Tensor:
+    """score(outputs), (N,), computed for `rows` rows at a time: the memory for it does not grow with N.
+
+    For Outputs of any size, above all those that stay in their file: `Outputs.load(path, mapped=True)`. Last digits may
+    differ from those of score(outputs), since products of other sizes, or at another place in memory, round otherwise.
+
+    >>> from shiftprism.scores import energy
+    >>> outputs = Outputs.from_logits(torch.rand(5, 3))
+    >>> torch.equal(score_rows(energy, outputs, rows=2), energy(outputs))
+    True
+    """
+    if not isinstance(rows, int) or rows < 1:
+        raise wrong("rows", "a positive whole number", rows, "8192 rows are the default")
+    # views: of a mapped file only the fields that the score reads come into memory. No rows are an error of the score.
+    starts = range(0, max(outputs.N, 1), rows)
+    return torch.cat([score(outputs.rows(slice(start, start + rows))).detach() for start in starts])

@@ -48,7 +48,7 @@ class Mahalanobis(Fitted):
     def statistics(outputs: Outputs, labels: ArrayLike, space: str = "features") -> Moments:
         """What a fit needs to know of these rows, (D, D) and (K, D) numbers; parts add up with `+`."""
         (values,) = read_fields(outputs, choice("space", space, SPACES))
-        return Moments.of(detach_float(values), class_numbers(labels, outputs), outputs.K)
+        return Moments.of(values.detach(), class_numbers(labels, outputs), outputs.K)
 
     @classmethod
     def from_statistics(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from shiftprism._checks import wrong
 from shiftprism._files import WEIGHTS, check_seal, fingerprint, read_json, read_tensors
+from shiftprism.scores._approximate import ApproximateKNN
 from shiftprism.scores._fitted import FORMAT, Fitted
 from shiftprism.scores._gaussian import SPACES, Mahalanobis
 from shiftprism.scores._neighbours import KNN, NNGuide
@@ -22,6 +23,7 @@ _SINGLE_FILE = "shiftprism-score-1"
 _SETTINGS: Mapping[type[Fitted], Mapping[str, type | tuple[str, ...]]] = {
     Mahalanobis: {"space": SPACES},
     KNN: {"k": int},
+    ApproximateKNN: {"k": int, "probes": int},
     NNGuide: {"k": int},
     Prism: {"k": int},
     Spectrum: {"k": int},
@@ -62,7 +64,7 @@ def _load_single_file(path: Path) -> Fitted:
 
 
 def _build(name: Any, tensors: dict[str, Tensor], settings: Any, path: Path) -> Fitted:
-    implementations = [entry.implementation for entry in SCORES.values()]
+    implementations = [ApproximateKNN, *(entry.implementation for entry in SCORES.values())]
     kinds: dict[str, type[Fitted]] = {kind.__name__: kind for kind in implementations if isinstance(kind, type)}
     if not isinstance(name, str) or name not in kinds:
         raise wrong("path", f"a saved score, one of {', '.join(sorted(kinds))},", f"{path} of {name!r:.40}", _ADVICE)

@@ -51,7 +51,7 @@ class GaussianMixture(Fitted):
     def statistics(outputs: Outputs, labels: ArrayLike) -> ClassMoments:
         """What a fit needs to know of these rows, at most (K, D, D) and (K, D) numbers; parts add up with `+`."""
         (values,) = read_fields(outputs, "features")
-        return ClassMoments.of(detach_float(values), class_numbers(labels, outputs), outputs.K)
+        return ClassMoments.of(values.detach(), class_numbers(labels, outputs), outputs.K)
 
     @classmethod
     def from_statistics(

@@ -9,6 +9,7 @@ from shiftprism.heads import norm
 from shiftprism.outputs import Outputs, read_fields
 from shiftprism.scores._fitted import Fitted, check_width, detach_float, finite_scores, map_rows, widen
 from shiftprism.scores._logits import energy
+from shiftprism.scores._moments import CHUNK
 
 BANK = 50_000
 """The most rows a bank keeps by default: all of CIFAR's training set, 100 MB at 512 features."""
@@ -37,7 +38,7 @@ class KNN(Fitted):
         """Keep the directions of ID features; labels are not needed."""
         (features,) = read_fields(outputs, "features")
         rows = draw_rows(outputs.N, bank, seed)
-        return cls({"bank": directions(detach_float(features)[rows])}, k=choose_k(k, 50, len(rows), outputs.K))
+        return cls({"bank": gather_directions(features, rows)}, k=choose_k(k, 50, len(rows), outputs.K))
 
     def forward(self, outputs: Outputs) -> Tensor:
         (features,) = read_fields(outputs, "features")
@@ -64,7 +65,7 @@ class NNGuide(Fitted):
 
     def forward(self, outputs: Outputs) -> Tensor:
         (features,) = read_fields(outputs, "features")
-        guidance = largest_products(directions(features), self.bank, int(self.settings["k"])).mean(1)
+        guidance = largest_products(features, self.bank, int(self.settings["k"])).mean(1)
         return finite_scores(guidance * energy(outputs), outputs)
 
 
@@ -72,6 +73,15 @@ def directions(features: Tensor) -> Tensor:
     """f / |f| in at least float32, and 0 for f = 0."""
     features = widen(features)
     return features / norm(features).clamp_min(torch.finfo(features.dtype).tiny)[:, None]
+
+
+def gather_directions(features: Tensor, rows: Tensor) -> Tensor:
+    """The directions of some rows, (n, D) in at least float32; in chunks, so that one copy is in memory."""
+    chunks = rows.split(CHUNK)
+    found = detach_float(features[:0]).new_empty(len(rows), features.shape[1])
+    for chunk, place in zip(chunks, found.split(CHUNK), strict=True):
+        place.copy_(directions(detach_float(features[chunk])))
+    return found
 
 
 def draw_rows(rows: int, most: int, seed: int) -> Tensor:
@@ -85,19 +95,23 @@ def draw_rows(rows: int, most: int, seed: int) -> Tensor:
 
 def kth_distance(features: Tensor, bank: Tensor, k: int) -> Tensor:
     """The distance of each direction to the k-th nearest of the bank, (N,): |a − b|² = 2 − 2 a·b for unit vectors."""
-    return (2 - 2 * largest_products(directions(features), bank, k)[:, -1]).clamp_min(0).sqrt()
+    return (2 - 2 * largest_products(features, bank, k)[:, -1]).clamp_min(0).sqrt()
 
 
-def largest_products(queries: Tensor, bank: Tensor, k: int) -> Tensor:
-    """The k largest inner products of each query with the bank, (N, k), largest first; searched in chunks of rows."""
-    check_width(queries, bank.shape[1])
-    columns = bank.to(queries).T
+def largest_products(features: Tensor, bank: Tensor, k: int) -> Tensor:
+    """The k largest inner products of each direction with the bank, (N, k), largest first; in chunks of rows."""
+    check_width(features, bank.shape[1])
+    columns = bank.to(widen(features[:0])).T
     rows = max(1, 2**24 // len(bank))  # 64 MB of products in float32
-    if torch.compiler.is_compiling() or queries.requires_grad:
-        return map_rows(lambda part: _largest(part @ columns, k), queries, rows)
+    if torch.compiler.is_compiling() or features.requires_grad:
+        return map_rows(lambda part: _largest(directions(part) @ columns, k), features, rows)
     # fresh memory for the products would cost a quarter as much as they do
-    products = queries.new_empty(min(rows, len(queries)), len(bank))
-    return map_rows(lambda part: _largest(torch.mm(part, columns, out=products[: len(part)]), k), queries, rows)
+    products = columns.new_empty(min(rows, len(features)), len(bank))
+
+    def search(part: Tensor) -> Tensor:
+        return _largest(torch.mm(directions(part), columns, out=products[: len(part)]), k)
+
+    return map_rows(search, features, rows)
 
 
 def _largest(products: Tensor, k: int) -> Tensor:

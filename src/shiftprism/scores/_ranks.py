@@ -12,7 +12,7 @@ from shiftprism._checks import wrong
 from shiftprism.outputs import Outputs, read_fields
 from shiftprism.scores._fitted import Fitted, detach_float, finite_scores
 from shiftprism.scores._geometric import g, h
-from shiftprism.scores._neighbours import BANK, KNN, choose_k, directions, draw_rows, kth_distance
+from shiftprism.scores._neighbours import BANK, KNN, choose_k, draw_rows, gather_directions, kth_distance
 
 
 class GTwoSided(Fitted):
@@ -85,7 +85,7 @@ class Prism(Fitted):
         if reference is None:
             raise wrong("reference", "held-out ID Outputs", "None", "rows of the bank are their own nearest neighbours")
         (features,) = read_fields(outputs, "features")
-        kept = directions(detach_float(features)[draw_rows(outputs.N, bank, seed)])
+        kept = gather_directions(features, draw_rows(outputs.N, bank, seed))
         k = choose_k(k, 50, len(kept), outputs.K)
         near = sort_reference(-kth_distance(read_fields(reference, "features")[0], kept, k))
         return cls(

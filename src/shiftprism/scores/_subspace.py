@@ -28,7 +28,7 @@ class Residual(Fitted):
     def statistics(outputs: Outputs, labels: ArrayLike | None = None) -> Moments:
         """What a fit needs to know of these rows, (D, D) numbers; parts add up with `+`. Labels are not needed."""
         (features,) = read_fields(outputs, "features")
-        return Moments.of(detach_float(features))
+        return Moments.of(features.detach())
 
     @classmethod
     def from_statistics(

@@ -14,7 +14,7 @@ from shiftprism.scores._fitted import (
     finite_scores,
     widen,
 )
-from shiftprism.scores._moments import Sums
+from shiftprism.scores._moments import CHUNK, Sums
 
 
 class KLMatching(Fitted):
@@ -29,8 +29,9 @@ class KLMatching(Fitted):
     def statistics(outputs: Outputs, labels: ArrayLike | None = None) -> Sums:
         """What a fit needs to know of these rows, (K, K) numbers; parts add up with `+`."""
         (logits,) = read_fields(outputs, "logits")
-        logits = detach_float(logits)
-        return Sums.of(torch.softmax(logits, 1), logits.argmax(1), outputs.K)
+        # in chunks: the softmax of all rows would be a second (N, K)
+        chunks = map(detach_float, logits.split(CHUNK))
+        return sum((Sums.of(torch.softmax(one, 1), one.argmax(1), outputs.K) for one in chunks), start=_none(outputs))
 
     @classmethod
     def from_statistics(cls, statistics: Sums, dtype: torch.dtype = torch.float32) -> "KLMatching":
@@ -54,6 +55,10 @@ class KLMatching(Fitted):
         return finite_scores(-divergence.amin(1), outputs)
 
 
+def _none(outputs: Outputs) -> Sums:
+    return Sums.of(outputs[4].new_empty(0, outputs.K), classes=outputs.K)
+
+
 class SHE(Fitted):
     """f · m_ŷ, (N,), m_k the mean feature of class k and ŷ the class predicted (Zhang et al. 2023).
 
@@ -70,7 +75,7 @@ class SHE(Fitted):
         numbers = class_numbers(labels, outputs)
         # one sum for two questions: class k predicted right is group k, predicted wrong is group K + k
         misclassified = (outputs.predictions != numbers).long()
-        return Sums.of(detach_float(features), numbers + outputs.K * misclassified, 2 * outputs.K)
+        return Sums.of(features.detach(), numbers + outputs.K * misclassified, 2 * outputs.K)
 
     @classmethod
     def from_statistics(cls, statistics: Sums, dtype: torch.dtype = torch.float32) -> "SHE":
