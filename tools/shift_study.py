@@ -1,14 +1,17 @@
 """What a benchmark's folder says about style, spectrum, attribution, shift-aware and mirrored models, seed by seed.
 
-Run with: .venv/bin/python tools/shift_study.py GRID [--families]
+Run with: .venv/bin/python tools/shift_study.py GRID [--families] [--to results/shift]
 
 GRID comes from `shiftprism benchmark --suite paper --data cifar10 --runs vanilla=RUN … --scores g,h,u,gen,knn,style,\
 spectrum --calibrators temperature,shift-aware [--mirror] --out GRID`. What rows do not hold is computed from the stored
 Outputs: the oracle (a temperature for each condition), the sampling floor of the ECE, and, with `--families`, what
-`style` and `shift-aware` do on a family of extras that they were fitted without.
+`style` and `shift-aware` do on a family of extras that they were fitted without. With `--to`, the folder gets the rows
+in brief lines, and a README.md of the same tables.
 """
 
 import argparse
+import contextlib
+import io
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
@@ -16,6 +19,8 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from publish import list_commands
+from shiftprism._files import write_text
 from shiftprism.calibrators import ShiftAware, Temperature
 from shiftprism.corruptions import COMMON, FAMILIES
 from shiftprism.metrics import auroc, ece
@@ -140,14 +145,8 @@ def leave_out_families(name: str, cell: CellFolder) -> None:
         print(f"| {family} | {100 * seen:.1f} | {eces[0]:.4f} | {eces[1]:.4f} | {clean:.4f} |", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("grid", type=Path)
-    parser.add_argument("--families", action="store_true")
-    words = parser.parse_args()
-    cells = [
-        cell for cell in ResultsFolder(words.grid).cells() if cell.rows.exists() and "pixels" not in cell.path.name
-    ]
+def study(grid: Path, families: bool) -> None:
+    cells = [cell for cell in ResultsFolder(grid).cells() if cell.rows.exists() and "pixels" not in cell.path.name]
     mirrored = [cell for cell in cells if "-mirrored-" in cell.path.name]
     cells = [cell for cell in cells if cell not in mirrored]
     names = [cell.path.name.removeprefix("cifar10-") for cell in cells]
@@ -162,9 +161,38 @@ def main() -> None:
         for subject, metric, shift in pairs:
             values = [own(shift, subject, metric) for own in (once, twice)]
             print(f"{cell.path.name}: {subject} {metric} on {shift} {percent(values)}")
-    if words.families:
+    if families:
         for name, cell in zip(names, cells, strict=True):
             leave_out_families(name, cell)
+
+
+def publish(grid: Path, folder: Path, tables: str) -> None:
+    """The rows and the tables, with the commands that made them."""
+    Results.read(grid).write_brief(folder)
+    commands = "\n".join(f"    {text}" for text in list_commands(ResultsFolder(grid)))
+    text = f"# Style, spectrum, attribution and shift-aware on trained networks\n\n{ABOUT}\n{commands}\n\n{tables}"
+    write_text(folder / "README.md", text)
+
+
+ABOUT = """Made by `python tools/shift_study.py GRID --to results/shift`. `rows.jsonl` beside it has the rows; oracle
+and sampling floor come from stored Outputs. A column is a network (model and seed): CIFAR-10, backbone `fast`, preset
+`laptop`, 45,000 images; fitted on the 5,000 held-out ones and their copies under the extras; 2,000 images a corrupted
+condition. What it means: [docs/style.md](../../docs/style.md#what-was-measured). GRID was filled by
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("grid", type=Path)
+    parser.add_argument("--families", action="store_true")
+    parser.add_argument("--to", type=Path, metavar="FOLDER")
+    words = parser.parse_args()
+    written = io.StringIO()
+    with contextlib.redirect_stdout(written) if words.to else contextlib.nullcontext():
+        study(words.grid, words.families)
+    if words.to:
+        publish(words.grid, words.to, written.getvalue())
+        print(words.to / "README.md")
 
 
 if __name__ == "__main__":

@@ -3,15 +3,17 @@
 from shiftprism.monitor._ranks import Floats
 
 
-def decide_kind(sums: Floats) -> str:
-    """covariate or concept, from Σ ln p of style and of concept since the change.
+def decide_kind(sums: Floats, count: int) -> str:
+    """covariate or concept, from Σ ln p of style and of concept over the `count` observations since the change.
 
-    The axis whose p-values are smaller decides, in the sense of Fisher's combination: `scores.which_way`, summed over
-    the stream. Style is nearly silent on unseen classes, while a concept score falls under covariate shift as well;
-    but it falls less than style does.
+    Without shift a sum is about −count. What it is below that is the evidence of its axis. Style is nearly silent on
+    unseen classes, while a concept score falls under covariate shift as well: so the shift is covariate where style has
+    at least three quarters of the evidence that concept has. Not all of it: in a strong shift both p-values have the
+    lowest rank there is, and equal sums would be decided by chance.
 
     >>> import numpy as np
-    >>> decide_kind(np.array([-40.0, -30.0])), decide_kind(np.array([-12.0, -30.0]))
-    ('covariate', 'concept')
+    >>> [decide_kind(np.array(sums), 10) for sums in ((-40.0, -30.0), (-40.0, -42.0), (-12.0, -30.0))]
+    ['covariate', 'covariate', 'concept']
     """
-    return "covariate" if sums[0] <= sums[1] else "concept"
+    style, concept = -sums - count
+    return "covariate" if 4 * style >= 3 * concept else "concept"

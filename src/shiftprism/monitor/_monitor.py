@@ -168,7 +168,8 @@ class Monitor:
             wealth, exponent, sums = evidence.wealth, evidence.exponent, evidence.sums
         last = episodes[-1] if episodes else None
         if last is not None and change is not None:
-            last = replace(last, kind=decide_kind(sums - change.sums))
+            seen = evidence.tested + (0 if path is None else path.sums.shape[1])
+            last = replace(last, kind=decide_kind(sums - change.sums, seen - change.tested))
             episodes[-1] = last
         e_values = [from_height(float(each)) for each in height(wealth, exponent)]
         threshold = self.settings.threshold
@@ -333,7 +334,8 @@ class Monitor:
         axis = int(np.argmax(height(path.wealth[:, at], path.exponent[:, at])))
         change = find_change(self._evidence, path, at, axis)
         every = self.settings.every
-        kind = decide_kind(path.sums[:, at] - change.sums)
+        seen = self._evidence.tested + at + 1
+        kind = decide_kind(path.sums[:, at] - change.sums, seen - change.tested)
         return Episode(change.tested * every, (self._evidence.tested + at) * every, kind), change
 
     def _follow_change(self, change: Change) -> None:
@@ -344,7 +346,7 @@ class Monitor:
         """
         last = self._episodes[-1]
         tested = self._evidence.tested
-        last.kind = decide_kind(self._evidence.sums - change.sums)
+        last.kind = decide_kind(self._evidence.sums - change.sums, tested - change.tested)
         since_alarm = tested - last.alarm_at // self.settings.every
         if (tested - self._evidence.started) % _STEP or since_alarm < _STEP // 2:
             return
