@@ -131,6 +131,54 @@ def test_a_cheap_convolution_is_repeated_where_some_places_are_read(inputs: int,
     assert [node.op_type for node in found.graph.node] == ["Conv", "Conv" if repeated else "MaxPool", "Relu"]
 
 
+def test_places_of_normalised_maps_leave_the_normalisation_one_reader() -> None:
+    generator = np.random.default_rng(0)
+    names = ("scale", "bias", "mean", "variance")
+    constants = {name: generator.random(9, np.float32) + 0.5 for name in names}
+    constants |= {"start": np.array([0, 0]), "end": np.array([2**63 - 1] * 2), "axes": np.array([2, 3])}
+    nodes = [
+        helper.make_node("BatchNormalization", ["x", *names], ["maps"]),
+        helper.make_node("Slice", ["maps", "start", "end", "axes", "steps"], ["some"]),
+        helper.make_node("Relu", ["maps"], ["all"]),
+    ]
+    shapes = {"x": ["N", 9, 7, 5]}
+    model = build(nodes, shapes, {"some": None, "all": None}, constants | {"steps": np.array([3, 2])})
+    x = generator.normal(size=(2, 9, 7, 5)).astype(np.float32)
+    expected = run(model, x=x)
+    found = simplify(model)
+    for one, other in zip(run(found, x=x), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    assert [node.output[0] for node in found.graph.node if "maps" in node.input] == ["all"]
+
+
+@pytest.mark.parametrize(("size", "product"), [(6, True), (7, False)])
+def test_small_maps_are_centred_by_a_product(size: int, product: bool) -> None:
+    constants = {"places": np.array([-1, -2]), "rows": np.array([2])}
+    nodes = [
+        helper.make_node("ReduceMean", ["x", "places"], ["mean"], keepdims=1),
+        helper.make_node("Sub", ["x", "mean"], ["centred"]),
+        helper.make_node("ReduceMean", ["x", "rows"], ["row"], keepdims=1),  # over one axis: none of ours
+        helper.make_node("Sub", ["x", "row"], ["other"]),
+    ]
+    model = build(nodes, {"x": ["N", 5, size, size]}, {"centred": None, "other": None}, constants)
+    x = np.random.default_rng(0).normal(size=(3, 5, size, size)).astype(np.float32)
+    x[0, 0] = 12.5  # of a flat map nothing is left
+    expected = run(model, x=x)
+    found = simplify(model)
+    for one, other in zip(run(found, x=x), expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert [node.op_type for node in found.graph.node].count("Sub") == 2 - product
+
+
+def test_a_product_with_a_vector_has_one_column() -> None:
+    vector = np.linspace(-1, 1, 7, dtype=np.float32)
+    model = build([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": ["N", 7]}, {"y": None}, {"w": vector})
+    x = np.random.default_rng(0).random((3, 7), np.float32)
+    found = simplify(model)
+    np.testing.assert_allclose(run(found, x=x)[0], x @ vector, rtol=1e-6)
+    assert {each.name: list(each.dims) for each in found.graph.initializer}[found.graph.node[0].input[1]] == [7, 1]
+
+
 def half_backbone() -> Any:
     """Pixels to style in float32, and to features by a product; a tap reads the product."""
     constants = {"weight": np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3), "third": np.float32(1 / 3)}

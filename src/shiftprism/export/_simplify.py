@@ -15,6 +15,8 @@ _END = 2**63 - 1
 """The exporter's word for "to the end" of an axis."""
 _CHEAP = 16
 """Products for each value of a map, below which a convolution is repeated at some places rather than its map read."""
+_PLACES = 36
+"""Places of a map, up to which it is centred by a product with a matrix."""
 
 
 class _Part(NamedTuple):
@@ -56,10 +58,11 @@ class _Graph:
         """Those of one kind, in order; they may be changed in place."""
         return (node for node in self.graph.node if node.op_type == kind)
 
-    def insert_after(self, node: Any, new: Any) -> None:
-        """Put one more node into the order."""
+    def insert_after(self, node: Any, *new: Any) -> None:
+        """Put more nodes into the order."""
         place = next(number for number, each in enumerate(self.graph.node) if each is node)
-        self.graph.node.insert(place + 1, new)
+        for number, each in enumerate(new, place + 1):
+            self.graph.node.insert(number, each)
 
 
 def simplify(model: Any) -> Any:
@@ -71,6 +74,9 @@ def simplify(model: Any) -> Any:
     _merge_slices(graph)
     _pool_strided_slices(graph)
     _repeat_convolutions(graph)
+    _pool_before_normalising(graph)
+    _centre_by_product(graph)
+    _multiply_by_columns(graph)
     _leave_out_single_axes(graph)
     _reduce_last_axes_first(graph)
     return model
@@ -189,6 +195,59 @@ def _repeat_convolutions(graph: _Graph) -> None:
             strides = [a * b for a, b in zip(named.pop("strides", [1, 1]), steps, strict=True)]
             named.pop("auto_pad", None)
             node.CopyFrom(helper.make_node("Conv", source.input, node.output, strides=strides, **named))
+
+
+def _pool_before_normalising(graph: _Graph) -> None:
+    """Some places of normalised maps: the places are taken first, and they alone are normalised once more.
+
+    So the normalisation has one reader again, and onnxruntime joins it with its activation.
+    """
+    for node in list(graph.nodes("MaxPool")):
+        source = graph.sources.get(node.input[0])
+        windows = next(list(each.ints) for each in node.attribute if each.name == "kernel_shape")
+        if windows == [1, 1] and source is not None and source.op_type == "BatchNormalization":
+            again = type(source)()
+            again.CopyFrom(source)
+            again.name = ""
+            again.output[0] = node.output[0]
+            again.input[0] = f"{node.output[0]}_before"
+            node.input[0], node.output[0] = source.input[0], again.input[0]
+            graph.insert_after(node, again)
+
+
+def _centre_by_product(graph: _Graph) -> None:
+    """x − its mean over the last two of four axes, by a matrix: onnxruntime spreads a mean over few places slowly."""
+    import numpy as np
+    from onnx import helper
+
+    for node in list(graph.nodes("Sub")):
+        mean = graph.sources.get(node.input[1])
+        shape = graph.shapes.get(node.input[0], [])
+        if mean is None or mean.op_type != "ReduceMean" or mean.input[0] != node.input[0] or len(shape) != 4:
+            continue
+        axes = graph.constants.get(mean.input[1])
+        places = shape[2] * shape[3]
+        if axes is None or sorted(int(axis) % 4 for axis in axes) != [2, 3] or not 0 < places <= _PLACES:
+            continue
+        matrix = (np.eye(places) - 1 / places).astype(np.float32)
+        (output,) = node.output
+        flat, centred = f"{output}_flat", f"{output}_centred"
+        back = helper.make_node("Reshape", [centred, graph.add_constant([0, *shape[1:]])], [output])
+        product = helper.make_node("MatMul", [flat, graph.add_constant(matrix)], [centred])
+        node.CopyFrom(helper.make_node("Reshape", [node.input[0], graph.add_constant([0, shape[1], places])], [flat]))
+        graph.insert_after(node, product, back)
+
+
+def _multiply_by_columns(graph: _Graph) -> None:
+    """A product with a vector as one with a matrix of one column: onnxruntime is eight times as fast."""
+    from onnx import helper
+
+    for node in list(graph.nodes("MatMul")):
+        vector = graph.constants.get(node.input[1])
+        if vector is not None and vector.ndim == 1:
+            (output,) = node.output
+            node.input[1], node.output[0] = graph.add_constant(vector[:, None]), f"{output}_column"
+            graph.insert_after(node, helper.make_node("Squeeze", [node.output[0], graph.add_constant([-1])], [output]))
 
 
 def _leave_out_single_axes(graph: _Graph) -> None:
