@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 # Small tensors gain nothing from threads. Where several test processes share the cores, threads that wait for one
 # another spin, and everything takes several times as long. Set before NumPy reads it, and for processes of tests.
@@ -16,6 +17,8 @@ from threadpoolctl import threadpool_limits
 
 from exported import Exported, export_digits
 from postgres import Server, run_server
+from shiftprism import claims
+from shiftprism.rows import Results
 
 threadpool_limits(1)  # of NumPy's library too, if a plugin has imported it before
 torch.set_num_threads(1)
@@ -40,6 +43,24 @@ def one_thread() -> Iterator[None]:
     """A test that has changed torch's threads changes them for itself alone."""
     yield
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def published_rows() -> Results:
+    """All rows of results/, read once."""
+    return Results.read(Path(__file__).parents[1] / "results")
+
+
+@pytest.fixture(scope="session")
+def held_out_rows(published_rows: Results) -> Results:
+    """Those that the texts are about: of networks some of whose training images were held out."""
+    return published_rows.where(protocol=("held-out", ""))
+
+
+@pytest.fixture(scope="session")
+def published_findings(held_out_rows: Results) -> list[claims.Finding]:
+    """The paper's claims judged by them."""
+    return claims.judge(held_out_rows)
 
 
 @pytest.fixture(scope="session")

@@ -49,6 +49,7 @@ def norm_of(layer: nn.Module) -> Any:
     return found.parametrizations.weight[0]
 
 
+@pytest.mark.slow
 @given(
     inputs=st.integers(1, 2),
     outputs=st.integers(1, 3),

@@ -32,6 +32,7 @@ BASELINES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_baseline_learns_and_beats_chance_on_both_shifts(name: str) -> None:
     """Concept shift: digits 7, 8, 9. Covariate shift: the test digits pixelated to 5 × 5 (severity 5).

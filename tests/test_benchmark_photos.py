@@ -100,6 +100,7 @@ def test_the_parts_of_the_photographs_are_disjoint(place: Path) -> None:
         assert [int(path.parent.name) for path in part.images] == part.labels.tolist()
 
 
+@pytest.mark.slow
 def test_scores_of_shifted_copies_are_fitted_to_photographs(place: Path, tmp_path: Path) -> None:
     """`style` needs the copies under the 18 extras. A second command reads all Outputs, and measures no set again."""
     plan = make_plan(place, scores=("style",), corruptions=("fog",), corrupted_images=20)

@@ -13,6 +13,7 @@ from shiftprism.datasets import load
 from shiftprism.rows import Results, ResultsFolder
 
 
+@pytest.mark.slow
 def test_demo_decides_about_digits_then_shows_the_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A detector of digits, the results that the package carries, and a study on digits: three pages."""
     monkeypatch.setenv("COLUMNS", "80")

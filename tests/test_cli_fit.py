@@ -73,6 +73,7 @@ def test_a_flat_folder_has_no_classes_and_a_bad_file_is_named(shiftprism: Run) -
     assert "--force" in ended.err
 
 
+@pytest.mark.slow
 def test_grey_files_among_colour_ones_are_what_the_model_takes(shiftprism: Run) -> None:
     """A grey file is read as one channel, and the model of a run takes three: the same gray in each."""
     classifier = save_model(channels=3)

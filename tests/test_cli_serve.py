@@ -87,6 +87,7 @@ def test_small_answers_do_not_wait_for_acknowledgements() -> None:
         assert listener.proto == socket.IPPROTO_TCP
 
 
+@pytest.mark.slow
 def test_killed_under_load_nothing_acknowledged_is_lost(
     exported_digits: Exported, pictures: list[bytes], tmp_path: Path
 ) -> None:

@@ -182,9 +182,9 @@ def real(name: str, split: str) -> Dataset:
 @pytest.mark.parametrize(
     ("name", "split", "count", "each", "means"),
     [
-        ("cifar10", "train", 50_000, 5_000, (0.4914, 0.4822, 0.4465)),
+        pytest.param("cifar10", "train", 50_000, 5_000, (0.4914, 0.4822, 0.4465), marks=pytest.mark.slow),
         ("cifar10", "test", 10_000, 1_000, (0.4942, 0.4851, 0.4504)),
-        ("cifar100", "train", 50_000, 500, (0.5071, 0.4865, 0.4409)),
+        pytest.param("cifar100", "train", 50_000, 500, (0.5071, 0.4865, 0.4409), marks=pytest.mark.slow),
         ("cifar100", "test", 10_000, 100, (0.5088, 0.4874, 0.4419)),
         ("tiny-imagenet", "test", 10_000, 50, (0.4824, 0.4495, 0.3981)),
         ("mnist", "train", 60_000, None, (0.1307,)),

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from shiftprism import claims
 from shiftprism.claims import Finding
 from shiftprism.report._tables import rank_scores, whole_sets
 from shiftprism.rows import Effect, Measured, Results
@@ -30,13 +29,8 @@ EFFECTS = [
 
 
 @pytest.fixture(scope="module")
-def results() -> Results:
-    return Results.read(ROOT / "results").where(protocol=("held-out", ""))
-
-
-@pytest.fixture(scope="module")
-def findings(results: Results) -> dict[tuple[str, str], Finding]:
-    return {(one.data, one.claim.name): one for one in claims.judge(results)}
+def findings(published_findings: list[Finding]) -> dict[tuple[str, str], Finding]:
+    return {(one.data, one.claim.name): one for one in published_findings}
 
 
 def test_the_page_is_short_and_has_four_figures() -> None:
@@ -67,8 +61,8 @@ def test_judgements_are_those_that_the_page_implies(findings: dict[tuple[str, st
         assert findings[data, name].judgement == "contradicted"
 
 
-def test_ranks_and_calibration_errors_are_those_of_the_rows(results: Results) -> None:
-    (measured,) = (one for one in Measured.split(results) if one.data == "cifar10")
+def test_ranks_and_calibration_errors_are_those_of_the_rows(held_out_rows: Results) -> None:
+    (measured,) = (one for one in Measured.split(held_out_rows) if one.data == "cifar10")
     ranking = rank_scores(measured, whole_sets(measured))
     place = next(number for number, one in enumerate(ranking) if one.pair == ("alpha-beta", "u"))
     behind = 100 * (ranking[0].effect.value - ranking[place].effect.value)

@@ -132,6 +132,7 @@ def test_rooms_that_import_without_torch(room: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_every_module_imports_without_any_extra() -> None:
     code = f"""
 import importlib, pkgutil, sys

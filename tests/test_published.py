@@ -33,11 +33,6 @@ def publish() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def results() -> Results:
-    return Results.read(RESULTS)
-
-
-@pytest.fixture(scope="module")
 def parts(publish: ModuleType) -> dict[str, Callable[[], str]]:
     made: dict[str, Callable[[], str]] = publish.make_blocks()
     return made
@@ -63,17 +58,18 @@ def test_a_number_changed_by_hand_is_noticed(publish: ModuleType, parts: dict[st
     assert publish.renew(forged, parts) == text
 
 
-def test_tables_and_judgements_are_those_of_the_rows(results: Results) -> None:
-    tables = report.make_tables(results)
+@pytest.mark.slow
+def test_tables_and_judgements_are_those_of_the_rows(published_rows: Results) -> None:
+    tables = report.make_tables(published_rows)
     for kind, (write, ending) in report.FORMATS.items():
         stored = {path.stem: path.read_text(encoding="utf-8") for path in (RESULTS / "tables").glob(f"*.{ending}")}
         assert stored == {name: write(one) for name, one in tables.items()}, kind
-    found = claims.judge(results)
+    found = claims.judge(published_rows)
     assert (RESULTS / "claims.json").read_text(encoding="utf-8") == claims.to_json(found)
 
 
-def test_every_row_says_where_it_comes_from(results: Results) -> None:
-    for one in results.rows:
+def test_every_row_says_where_it_comes_from(published_rows: Results) -> None:
+    for one in published_rows.rows:
         assert one.versions
         assert one.commit
         assert one.weights or one.model == "pixels"
@@ -134,6 +130,7 @@ def test_a_command_names_no_folder_of_one_machine(publish: ModuleType, tmp_path:
     assert publish.list_commands(folder) == ["shiftprism --out b" + told, expected + told]
 
 
+@pytest.mark.slow
 def test_a_grid_of_the_papers_protocol_is_published_without_hands(publish: ModuleType, tmp_path: Path) -> None:
     """`--preset paper` holds nothing out, so its rows have another protocol than those of results/."""
     made = made_results(2)

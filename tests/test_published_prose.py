@@ -1,7 +1,6 @@
 """What README.md and results/README.md say in words about the published rows, as predicates over these rows."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,6 @@ from shiftprism.claims import paper_value
 from shiftprism.report._tables import corruptions_not_chosen_on, rank_calibrators, rank_scores, whole_sets
 from shiftprism.rows import Effect, Measured, Results
 
-ROOT = Path(__file__).parents[1]
 Pair = tuple[str, str]
 U = ("alpha-beta", "u")
 HEADS = ("vanilla", "alpha", "beta", "alpha-beta")
@@ -58,10 +56,8 @@ def significant(lead: Effect) -> bool:
 
 
 @pytest.fixture(scope="module")
-def rows() -> dict[str, Rows]:
-    results = Results.read(ROOT / "results").where(protocol=("held-out", ""))
-    found = claims.judge(results)
-    return {one.data: Rows(one, found) for one in Measured.split(results)}
+def rows(held_out_rows: Results, published_findings: list[claims.Finding]) -> dict[str, Rows]:
+    return {one.data: Rows(one, published_findings) for one in Measured.split(held_out_rows)}
 
 
 def test_u_of_alpha_beta_gains_on_corrupted_and_far_images_and_loses_on_unseen_classes(rows: dict[str, Rows]) -> None:
@@ -184,7 +180,8 @@ def test_seeds_and_images(rows: dict[str, Rows]) -> None:
     assert {row.n for row in whole if row.shift != "corrupted"} == {10000}
 
 
-def test_ten_seeds_would_leave_most_of_what_is_not_shown_open() -> None:
-    opened = claims.open_claims(Results.read(ROOT / "results").where(protocol=("held-out", "")))
+@pytest.mark.slow
+def test_ten_seeds_would_leave_most_of_what_is_not_shown_open(held_out_rows: Results) -> None:
+    opened = claims.open_claims(held_out_rows)
     settled = [one for one in opened if one.required_seeds is not None]
     assert len(settled) < len(opened) / 2

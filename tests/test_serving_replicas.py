@@ -6,6 +6,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from postgres import Server
 from serving_examples import Brightness, Running, made_picture, run_service
 from shiftprism.monitor import Monitor
@@ -22,6 +24,7 @@ def wait_until_folded(replicas: list[Running], count: int) -> list[Any]:
     raise AssertionError("not folded")
 
 
+@pytest.mark.slow
 def test_three_replicas_say_what_one_monitor_says(postgres: Server, tmp_path: Path) -> None:
     """The witness is a monitor that is given the verdicts directly, in the order in which clients asked."""
     where = postgres.make_database(f"replicas_{uuid.uuid4().hex}")

@@ -161,6 +161,7 @@ def test_what_makes_no_suite_is_refused_at_the_door(words: dict[str, object], pr
         suite(data=some("a", "b"), **words)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not REAL.is_dir() or None in (find("cifar10", "test", REAL), find("cifar100", "test", REAL)),
     reason="no real CIFARs in $SHIFTPRISM_DATA",

@@ -264,6 +264,7 @@ def test_the_lead_ends_with_the_process(where: str) -> None:
                 pass
 
 
+@pytest.mark.slow
 def test_a_server_that_was_killed_and_started_again_is_used_again(postgres: Server) -> None:
     with open_store(postgres.make_database("killed")) as store:
         stream = new_stream(store)

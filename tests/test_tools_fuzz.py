@@ -18,6 +18,7 @@ def fuzz() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_damaged_files_end_in_one_line(fuzz: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     before = os.getcwd()

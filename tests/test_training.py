@@ -26,7 +26,11 @@ def train_short(head: str, training: Training = SHORT, seed: int = 0) -> tuple[C
     return classifier, train(classifier, data, training)
 
 
-@pytest.mark.parametrize("head", sorted(HEADS))
+QUICK = ("alpha-beta", "vanilla")
+"""The others are trained in the slow tests."""
+
+
+@pytest.mark.parametrize("head", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in HEADS])
 def test_every_head_learns_digits(head: str) -> None:
     classifier, history = train_on_digits(head)
     assert history[-1]["loss"] < history[0]["loss"]

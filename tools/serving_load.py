@@ -30,47 +30,44 @@ Form = tuple[bytes, str]
 
 def saturate(model: Path, forms: Sequence[Form], clients: int, seconds: float, store: str) -> None:
     """Ask as fast as answers come."""
-    process = Process(model, store)
-    generate(process.port, forms, clients=clients, seconds=3)  # until caches are warm
-    before, memory = process.cpu_seconds(), process.memory()
-    seen = generate(process.port, forms, clients=clients, seconds=seconds)
-    print(f"{clients} clients, {seen.seconds:.0f} s: {seen.requests} requests, {seen.errors} errors")
-    print(f"{rate(seen):.0f} requests/s, {elsewhere(seen):.0f} with the clients' processor time subtracted")
-    print(f"p50 {1e3 * seen.p50:.1f} ms, p99 {1e3 * seen.p99:.1f} ms")
-    used = process.cpu_seconds() - before
-    print(f"processor time: service {used:.1f} s, clients {seen.cpu:.1f} s, of {os.cpu_count()} cores")
-    print(f"memory {memory:.0f} MB before, {process.memory():.0f} MB after")
-    process.stop()
+    with Process(model, store) as process:
+        generate(process.port, forms, clients=clients, seconds=3)  # until caches are warm
+        before, memory = process.cpu_seconds(), process.memory()
+        seen = generate(process.port, forms, clients=clients, seconds=seconds)
+        print(f"{clients} clients, {seen.seconds:.0f} s: {seen.requests} requests, {seen.errors} errors")
+        print(f"{rate(seen):.0f} requests/s, {elsewhere(seen):.0f} with the clients' processor time subtracted")
+        print(f"p50 {1e3 * seen.p50:.1f} ms, p99 {1e3 * seen.p99:.1f} ms")
+        used = process.cpu_seconds() - before
+        print(f"processor time: service {used:.1f} s, clients {seen.cpu:.1f} s, of {os.cpu_count()} cores")
+        print(f"memory {memory:.0f} MB before, {process.memory():.0f} MB after")
 
 
 def watch_memory(model: Path, forms: Sequence[Form], clients: int, requests: int, store: str) -> None:
     """Memory of the service with its decoders, in steps."""
-    process = Process(model, store)
-    step, done, errors = max(requests // 20, 1), 0, 0
-    while done < requests:
-        seen = generate(process.port, forms, clients=clients, seconds=1e9, most=step)
-        done, errors = done + seen.requests, errors + seen.errors
-        print(f"{done:>8} requests, {errors} errors, {process.memory():.1f} MB, {rate(seen):.0f}/s", flush=True)
-    process.stop()
+    with Process(model, store) as process:
+        step, done, errors = max(requests // 20, 1), 0, 0
+        while done < requests:
+            seen = generate(process.port, forms, clients=clients, seconds=1e9, most=step)
+            done, errors = done + seen.requests, errors + seen.errors
+            print(f"{done:>8} requests, {errors} errors, {process.memory():.1f} MB, {rate(seen):.0f}/s", flush=True)
 
 
 def compare(model: Path, pictures: Sequence[bytes], size: int, clients: int, rounds: int, store: str) -> None:
     """Images a second of the service and of a bare loop, one after the other, the best of several rounds."""
-    process = Process(model, store)
-    detector = load(model)
-    grey = detector.size[0] == 1
-    batches = [pictures[first : first + size] for first in range(0, len(pictures) - size + 1, size)]
-    forms = [make_form(batch) for batch in batches]
-    generate(process.port, forms, clients=clients, seconds=3)
-    served, bare, errors = [], [], 0
-    for number in range(rounds):
-        seen = generate(process.port, forms, clients=clients, seconds=8)
-        errors += seen.errors
-        served.append(size * elsewhere(seen))
-        time.sleep(0.5)
-        bare.append(run_bare(detector.session, batches, grey, 8))
-        print(f"round {number}: service {served[-1]:.1f} images/s, bare loop {bare[-1]:.1f}", flush=True)
-    process.stop()
+    with Process(model, store) as process:
+        detector = load(model)
+        grey = detector.size[0] == 1
+        batches = [pictures[first : first + size] for first in range(0, len(pictures) - size + 1, size)]
+        forms = [make_form(batch) for batch in batches]
+        generate(process.port, forms, clients=clients, seconds=3)
+        served, bare, errors = [], [], 0
+        for number in range(rounds):
+            seen = generate(process.port, forms, clients=clients, seconds=8)
+            errors += seen.errors
+            served.append(size * elsewhere(seen))
+            time.sleep(0.5)
+            bare.append(run_bare(detector.session, batches, grey, 8))
+            print(f"round {number}: service {served[-1]:.1f} images/s, bare loop {bare[-1]:.1f}", flush=True)
     print(f"best of {rounds}: {max(served):.1f} and {max(bare):.1f} images/s, ratio {max(served) / max(bare):.3f}")
     ratios = sorted(one / other for one, other in zip(served, bare, strict=True))
     print(f"ratios of rounds: {', '.join(f'{ratio:.3f}' for ratio in ratios)}; {errors} errors")

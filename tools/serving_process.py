@@ -57,6 +57,14 @@ class Process:
             time.sleep(0.05)
         raise RuntimeError(f"the service is not ready: {self.read_log()[-2000:]}")
 
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """It ends in any case; after an error it is killed."""
+        if self.program.poll() is None:
+            self.stop() if kind is None else self.kill()
+
     def read_log(self) -> str:
         self._log.seek(0)
         return self._log.read()

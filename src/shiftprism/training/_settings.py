@@ -10,11 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 from shiftprism._errors import choice, wrong
 from shiftprism._files import check_file, write_text
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 T = TypeVar("T")
 
 
@@ -107,6 +102,11 @@ class Setup(NamedTuple):
 
 def read_settings(path: Path) -> dict[str, Any]:
     """The table in a TOML file."""
+    # here and not above: a service reads none, and on Python 3.10 it has no tomli
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
     try:
         return tomllib.loads(check_file(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested without end
