@@ -2,8 +2,11 @@
 
 import gc
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # Small tensors gain nothing from threads. Where several test processes share the cores, threads that wait for one
 # another spin, and everything takes several times as long. Set before NumPy reads it, and for processes of tests.
@@ -19,6 +22,9 @@ from exported import Exported, export_digits
 from postgres import Server, run_server
 from shiftprism import claims
 from shiftprism.rows import Results
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 threadpool_limits(1)  # of NumPy's library too, if a plugin has imported it before
 torch.set_num_threads(1)
@@ -76,3 +82,36 @@ def exported_digits(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     for name in ("onnxruntime", "onnxscript"):
         pytest.importorskip(name, reason='pip install "shiftprism[onnx]"')
     return export_digits(tmp_path_factory.mktemp("exported"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """Chromium, for one file of tests: a playwright that stayed open would disturb tests of asyncio."""
+    from playwright.sync_api import sync_playwright
+
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None and "SHIFTPRISM_NO_SKIP" not in os.environ:
+        pytest.skip("no chromium on this machine: apt-get install chromium")
+    assert found, "chromium is not installed, and SHIFTPRISM_NO_SKIP forbids to skip"
+    with sync_playwright() as playwright:
+        program = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        yield program
+        program.close()
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """axe-core's source, from npm; it is a tool for this test and no part of the package."""
+    folder = tmp_path_factory.mktemp("axe")
+    npm = shutil.which("npm")
+    if npm is None and "SHIFTPRISM_NO_SKIP" not in os.environ:
+        pytest.skip("no npm on this machine: apt-get install npm")
+    assert npm, "npm is not installed, and SHIFTPRISM_NO_SKIP forbids to skip"
+    packed = subprocess.run(
+        [npm, "pack", "--silent", "axe-core@4.14.0"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    if packed.returncode and "SHIFTPRISM_NO_SKIP" not in os.environ:
+        pytest.skip("axe-core is not to be had from npm here")
+    assert packed.returncode == 0, packed.stderr
+    subprocess.run(["tar", "xzf", packed.stdout.split()[-1], "package/axe.min.js"], cwd=folder, check=True)
+    return (folder / "package" / "axe.min.js").read_text(encoding="utf-8")

@@ -170,6 +170,31 @@ def test_small_maps_are_centred_by_a_product(size: int, product: bool) -> None:
     assert [node.op_type for node in found.graph.node].count("Sub") == 2 - product
 
 
+def test_no_more_is_sorted_than_is_read() -> None:
+    constants = {"all": np.array([9]), "first": np.array([0, 3]), "last": np.array([-1]), "one": np.array([1])}
+    nodes = [
+        helper.make_node("TopK", ["x", "all"], ["sorted", "places"], axis=-1, largest=0),
+        helper.make_node("Gather", ["sorted", "first"], ["some"], axis=-1),
+        helper.make_node("TopK", ["x", "all"], ["again", "places again"], axis=-1, largest=0),
+        helper.make_node("Gather", ["again", "last"], ["largest"], axis=-1),
+        helper.make_node("TopK", ["x", "all"], ["whole", "places of all"], axis=-1, largest=0),
+        helper.make_node("Gather", ["whole", "one"], ["a row"], axis=0),  # along another axis: all of it is read
+    ]
+    model = build(nodes, {"x": ["N", 9]}, dict.fromkeys(("some", "largest", "a row")), constants)
+    infer = {each.name for each in model.graph.value_info}
+    assert "sorted" in infer, "the rewrite reads shapes"
+    x = np.random.default_rng(0).random((4, 9), np.float32)
+    expected = run(model, x=x)
+    found = simplify(model)
+    for one, other in zip(run(found, x=x), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(expected[0], np.sort(x)[:, [0, 3]])
+    sizes = {each.name: each for each in found.graph.initializer}
+    counts = [numpy_helper.to_array(sizes[node.input[1]]).item() for node in found.graph.node if node.op_type == "TopK"]
+    assert counts == [4, 9, 9]
+    assert "sorted" not in {each.name for each in found.graph.value_info}, "onnxruntime warns of wrong shapes"
+
+
 def test_a_product_with_a_vector_has_one_column() -> None:
     vector = np.linspace(-1, 1, 7, dtype=np.float32)
     model = build([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": ["N", 7]}, {"y": None}, {"w": vector})

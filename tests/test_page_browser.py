@@ -1,9 +1,6 @@
 """A browser opens the page offline: any width, light and dark, by keyboard, without a word on its console."""
 
-import os
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,20 +24,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     models, shifts = ("vanilla", "alpha-beta"), ("clean", "fog", "corrupted", "svhn")
     report.publish(folder / "study", made_results(2, "a <title>").where(model=models, shift=shifts), lead="What it is.")
     return {name: folder / name / "report.html" for name in ("benchmark", "study")}
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    from playwright.sync_api import sync_playwright
-
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None and "SHIFTPRISM_NO_SKIP" not in os.environ:
-        pytest.skip("no chromium on this machine: apt-get install chromium")
-    assert found, "chromium is not installed, and SHIFTPRISM_NO_SKIP forbids to skip"
-    with sync_playwright() as playwright:
-        program = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
-        yield program
-        program.close()
 
 
 def opened(browser: "Browser", path: Path, width: int = 1280, scheme: str = "light", scripts: bool = True) -> "Page":

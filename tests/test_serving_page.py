@@ -1,8 +1,5 @@
 """The page in a real browser: upload, verdict, dot, status, token; phone width, keyboard, dark mode, axe-core."""
 
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,38 +13,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 TOKEN = "a-token-of-enough-length"
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    from playwright.sync_api import sync_playwright
-
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None and "SHIFTPRISM_NO_SKIP" not in os.environ:
-        pytest.skip("no chromium on this machine: apt-get install chromium")
-    assert found, "chromium is not installed, and SHIFTPRISM_NO_SKIP forbids to skip"
-    with sync_playwright() as playwright:
-        program = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
-        yield program
-        program.close()
-
-
-@pytest.fixture(scope="module")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """axe-core's source, from npm; it is a tool for this test and no part of the package."""
-    folder = tmp_path_factory.mktemp("axe")
-    npm = shutil.which("npm")
-    if npm is None and "SHIFTPRISM_NO_SKIP" not in os.environ:
-        pytest.skip("no npm on this machine: apt-get install npm")
-    assert npm, "npm is not installed, and SHIFTPRISM_NO_SKIP forbids to skip"
-    packed = subprocess.run(
-        [npm, "pack", "--silent", "axe-core@4.14.0"], cwd=folder, capture_output=True, text=True, check=False
-    )
-    if packed.returncode and "SHIFTPRISM_NO_SKIP" not in os.environ:
-        pytest.skip("axe-core is not to be had from npm here")
-    assert packed.returncode == 0, packed.stderr
-    subprocess.run(["tar", "xzf", packed.stdout.split()[-1], "package/axe.min.js"], cwd=folder, check=True)
-    return (folder / "package" / "axe.min.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

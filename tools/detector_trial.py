@@ -106,6 +106,8 @@ def print_promise(detector: Detector, clean: Outputs, words: argparse.Namespace)
     """False alarms over random divisions of exchangeable images into a reference and the rest."""
     of_held = detector.decision.combine(detector.held.style, detector.held.concept)
     scores = torch.cat([of_held, detector.decide(clean).combined])
+    if len(scores) <= words.reference:
+        raise SystemExit(f"expected --reference below the {len(scores)} images there are but got {words.reference}")
     print(
         f"\n| level | {words.reference} images | mean false alarms | standard error | expected | within two |"
         f" above the level at confidence .95 |\n|---|---|---|---|---|---|---|"

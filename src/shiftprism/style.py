@@ -89,11 +89,12 @@ class PixelStatistics(nn.Module):
 
     def _block_energies(self, tiles: Tensor, light: Tensor) -> dict[str, Tensor]:
         """ln of the mean squared DCT coefficients, and quantiles over blocks of the energy in three bands."""
-        energies = self._energies(_cut_blocks(light))
+        blocks = _cut_blocks(light)
+        energies = self._energies(blocks)
         found = {"light dct": _mean_energies(energies)}
         if tiles.shape[2] == 3:
             # chroma from every second block: it costs as much as light, and says less
-            red, blue, some = (_cut_blocks(plane, 2) for plane in (tiles[:, :, 0], tiles[:, :, 2], light))
+            red, blue, some = _cut_blocks(tiles[:, :, 0], 2), _cut_blocks(tiles[:, :, 2], 2), blocks[..., ::2, :]
             chroma = self._energies(torch.stack([(blue - some).mul_(0.564), (red - some).mul_(0.713)], 1))
             found["blue dct"], found["red dct"] = (_mean_energies(plane) for plane in chroma.unbind(1))
         if min(light.shape[2:]) >= 16:

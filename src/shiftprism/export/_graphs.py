@@ -61,10 +61,12 @@ def convert_decision(decision: Decision, outputs: Outputs) -> Any:
 def convert_preprocessing(channels: int, size: tuple[int, int], resize: int | tuple[int, int]) -> Any:
     """The ONNX model of `Preprocessing.apply`: uint8 images of any size to floats in [0, 1] of `size`.
 
-    An image that has the size already is resized to it, which changes nothing.
+    Two branches: images that have the size already are not resized or cropped, which would copy them twice.
     """
     import numpy as np
     from onnx import TensorProto, helper, numpy_helper
+
+    from shiftprism.export._convert import OPSET
 
     def constant(name: str, values: Any, dtype: Any = np.int64) -> Any:
         return numpy_helper.from_array(np.asarray(values, dtype), name)
@@ -72,70 +74,73 @@ def convert_preprocessing(channels: int, size: tuple[int, int], resize: int | tu
     def node(kind: str, inputs: str, output: str, **attributes: Any) -> Any:
         return helper.make_node(kind, inputs.split(), [output], **attributes)
 
+    def graph(name: str, nodes: list[Any], inputs: list[Any], output: str, constants: list[Any]) -> Any:
+        result = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["N", channels, *size])
+        return helper.make_graph(nodes, name, inputs, [result], constants)
+
+    top = constant("top", 255.0, np.float32)
+    as_they_are = graph(
+        "as_they_are",
+        [node("Cast", "images", "values", to=TensorProto.FLOAT), node("Div", "values values_top", "unchanged")],
+        [],
+        "unchanged",
+        [constant("values_top", 255.0, np.float32)],
+    )
     shortest = isinstance(resize, int)
-    initializers = [
-        constant("size", size),
-        constant("rule", [resize, resize] if shortest else resize),
-        constant("top", 255.0, np.float32),
-        constant("first", [0]),
-        constant("second", [1]),
-        constant("two", 2),
-        constant("one", 1),
-        constant("axes", [2, 3]),
-        constant("places", [0]),
+    # the shortest side has the length asked for; the other one is cut down to a whole number
+    target = [
+        node("ReduceMin", "own_sides", "least", keepdims=1),
+        node("Mul", "rule own_sides", "product"),
+        node("Div", "product least", "target"),
     ]
+    resized_and_cropped = graph(
+        "resized_and_cropped",
+        [
+            node("Cast", "images", "wide", to=TensorProto.FLOAT),
+            node("Div", "wide top", "floats"),
+            node("Shape", "images", "own_sides", start=2, end=4),
+            *(target if shortest else [node("Identity", "rule", "target")]),
+            node("Shape", "images", "batch", start=0, end=2),
+            node("Concat", "batch target", "whole", axis=0),
+            helper.make_node(
+                "Resize",
+                ["floats", "", "", "whole"],
+                ["scaled"],
+                mode="linear",
+                antialias=1,
+                exclude_outside=1,
+                coordinate_transformation_mode="half_pixel",
+            ),
+            # half of what is too much, rounded to even as in Python
+            node("Sub", "target own_size", "extra"),
+            node("Cast", "extra", "extra_floats", to=TensorProto.FLOAT),
+            node("Mul", "extra_floats half", "halves"),
+            node("Round", "halves", "rounded"),
+            node("Cast", "rounded", "starts", to=TensorProto.INT64),
+            node("Add", "starts own_size", "ends"),
+            node("Slice", "scaled starts ends axes", "cropped"),
+        ],
+        [],
+        "cropped",
+        [
+            top,
+            constant("rule", [resize, resize] if shortest else resize),
+            constant("own_size", size),
+            constant("half", 0.5, np.float32),
+            constant("axes", [2, 3]),
+        ],
+    )
     nodes = [
-        node("Cast", "images", "wide", to=TensorProto.FLOAT),
-        node("Div", "wide top", "floats"),
         node("Shape", "images", "sides", start=2, end=4),
-    ]
-    if shortest:
-        # the shortest side has the length asked for; the other one is cut down to a whole number
-        nodes += [
-            node("ReduceMin", "sides", "least", keepdims=1),
-            node("Mul", "rule sides", "product"),
-            node("Div", "product least", "target"),
-        ]
-    else:
-        nodes.append(node("Identity", "rule", "target"))
-    nodes += [
         node("Sub", "sides size", "missing"),
         node("Abs", "missing", "distance"),
         node("ReduceMax", "distance", "farthest", keepdims=0),
         node("Cast", "farthest", "differs", to=TensorProto.BOOL),
-        node("Where", "differs target size", "resized"),
-        node("Shape", "images", "batch", start=0, end=2),
-        node("Concat", "batch resized", "whole", axis=0),
-        helper.make_node(
-            "Resize",
-            ["floats", "", "", "whole"],
-            ["scaled"],
-            mode="linear",
-            antialias=1,
-            exclude_outside=1,
-            coordinate_transformation_mode="half_pixel",
-        ),
-        # half of what is too much, rounded to even as in Python
-        node("Sub", "resized size", "extra"),
-        node("Cast", "extra", "extra_floats", to=TensorProto.FLOAT),
-        node("Mul", "extra_floats half", "halves"),
-        node("Round", "halves", "rounded"),
-        node("Cast", "rounded", "starts", to=TensorProto.INT64),
-        node("Add", "starts size", "ends"),
-        node("Slice", "scaled starts ends axes", "prepared"),
+        node("If", "differs", "prepared", then_branch=resized_and_cropped, else_branch=as_they_are),
     ]
-    initializers.append(constant("half", 0.5, np.float32))
-    used = {name for each in nodes for name in each.input}
-    graph = helper.make_graph(
-        nodes,
-        "preprocessing",
-        [helper.make_tensor_value_info("images", TensorProto.UINT8, ["N", channels, "H", "W"])],
-        [helper.make_tensor_value_info("prepared", TensorProto.FLOAT, ["N", channels, *size])],
-        [each for each in initializers if each.name in used],
-    )
-    from shiftprism.export._convert import OPSET
-
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
+    images = helper.make_tensor_value_info("images", TensorProto.UINT8, ["N", channels, "H", "W"])
+    whole = graph("preprocessing", nodes, [images], "prepared", [constant("size", size)])
+    return helper.make_model(whole, opset_imports=[helper.make_opsetid("", OPSET)])
 
 
 def rename_input(model: Any, name: str) -> Any:

@@ -58,6 +58,12 @@ class _Graph:
         """Those of one kind, in order; they may be changed in place."""
         return (node for node in self.graph.node if node.op_type == kind)
 
+    def forget_shapes(self, node: Any) -> None:
+        """Of outputs that have other sizes now; onnxruntime would warn of those that are written down."""
+        stale = [each for each in self.graph.value_info if each.name in node.output]
+        for each in stale:
+            self.graph.value_info.remove(each)
+
     def insert_after(self, node: Any, *new: Any) -> None:
         """Put more nodes into the order."""
         place = next(number for number, each in enumerate(self.graph.node) if each is node)
@@ -69,6 +75,7 @@ def simplify(model: Any) -> Any:
     """The same model, changed in place; nodes that lead nowhere are left to `clean`."""
     graph = _Graph(model)
     _fix_counts_of_sorts(graph)
+    _sort_no_more_than_is_read(graph)
     _multiply_squares(graph)
     _multiply_by_reciprocals(graph)
     _merge_slices(graph)
@@ -88,6 +95,27 @@ def _fix_counts_of_sorts(graph: _Graph) -> None:
         axis = next((each.i for each in node.attribute if each.name == "axis"), -1)
         if node.input[1] not in graph.constants and (size := graph.shapes[node.output[0]][axis]):
             node.input[1] = graph.add_constant([size])
+
+
+def _sort_no_more_than_is_read(graph: _Graph) -> None:
+    """TopK of which some first places are read: no others are put in order."""
+    readers: dict[str, list[Any]] = {}
+    for node in graph.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    kept = {each.name for each in graph.graph.output}
+    for node in graph.nodes("TopK"):
+        taken = [graph.constants.get(each.input[1]) for each in readers.get(node.output[0], ())]
+        places = [each for each in taken if each is not None and each.min() >= 0]
+        gathered = {each.op_type for each in readers.get(node.output[0], ())} == {"Gather"}
+        if not gathered or len(places) < len(taken) or readers.get(node.output[1]) or kept & set(node.output):
+            continue
+        axis = next((each.i for each in node.attribute if each.name == "axis"), -1)
+        dimensions = len(graph.shapes.get(node.output[0], ()))
+        along = [next((one.i for one in each.attribute if one.name == "axis"), 0) for each in readers[node.output[0]]]
+        if dimensions and {one % dimensions for one in along} == {axis % dimensions}:
+            node.input[1] = graph.add_constant([1 + max(int(each.max()) for each in places)])
+            graph.forget_shapes(node)
 
 
 def _multiply_squares(graph: _Graph) -> None:
