@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -59,7 +60,7 @@ def main() -> int:
     return int(failed > 0)
 
 
-def try_python(python: str, folder: Path, detector: Path, images: np.ndarray, expected: dict[str, object]) -> str:
+def try_python(python: str, folder: Path, detector: Path, images: np.ndarray, expected: dict[str, Any]) -> str:
     """A sentence about one interpreter; AssertionError where it differs."""
     own = folder / "bin" / "python"
     if not own.exists():
@@ -71,12 +72,15 @@ def try_python(python: str, folder: Path, detector: Path, images: np.ndarray, ex
     found = judge(str(own), detector, folder.parent)
     assert found["found"] == expected["found"], "other verdicts, or another status"
     assert not found["torch"], "torch was imported"
-    with tempfile.TemporaryDirectory() as place:
-        with Process(detector, f"{place}/store.sqlite", program=(str(own), "-m", "shiftprism")) as process:
-            client = Client(process.port)
-            status, answer = client.predict(*make_form([to_png(image, Path(place)) for image in images[:5]]))
-            client.close()
-            assert process.stop() == 0, "the service did not end well"
+    program = (str(own), "-m", "shiftprism")
+    with (
+        tempfile.TemporaryDirectory() as place,
+        Process(detector, f"{place}/store.sqlite", program=program) as process,
+    ):
+        client = Client(process.port)
+        status, answer = client.predict(*make_form([to_png(image, Path(place)) for image in images[:5]]))
+        client.close()
+        assert process.stop() == 0, "the service did not end well"
     labels = [row["label"] for row in answer["predictions"]]
     assert status == 200, f"the service answered {status}"
     assert labels == expected["found"]["label"][:5], "the service says another class"
@@ -84,8 +88,9 @@ def try_python(python: str, folder: Path, detector: Path, images: np.ndarray, ex
     return f"{version}, NumPy {found['numpy']}: compiles; verdicts, monitor and service equal"
 
 
-def judge(python: str, detector: Path, place: Path) -> dict[str, object]:
-    return json.loads(run(python, "-c", JUDGE, str(detector), str(place / "images.npy")))
+def judge(python: str, detector: Path, place: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(python, "-c", JUDGE, str(detector), str(place / "images.npy")))
+    return found
 
 
 def to_png(image: np.ndarray, place: Path) -> bytes:
