@@ -98,7 +98,10 @@ def test_grey_files_among_colour_ones_are_what_the_model_takes(shiftprism: Run) 
         (("--data", "none"), "Expected --data"),
         (("--data", "empty"), "Expected --data to be a folder with images but got empty without any"),
         (("--data", "others"), "Expected --data to be a folder of the model's 10 classes but got others with cats"),
-        (("--data", "few"), "at least 50 held-out images for a false-alarm rate of 0.05 but got 10"),
+        (
+            ("--data", "few"),
+            "Expected --data to be at least 50 held-out images for a false-alarm rate of 0.05 but got 10",
+        ),
         (("--data", "few", "--resize", "4"), "Expected --resize to be at least 8, the size of the model's images"),
         (("--data", "few", "--false-alarm", "2"), "between 0 and 1"),
         (("--data", "bad"), "Expected --data to be a folder with readable images but got bad (bad/0.png: "),

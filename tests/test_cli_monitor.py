@@ -105,6 +105,9 @@ def test_wrong_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "folder of a saved detector" in capsys.readouterr().err
     assert run("monitor", state, "--watch", tmp_path, "--jsonl", "-") == 1
     assert run("monitor", state, "--watch", tmp_path / "none") == 1
+    capsys.readouterr()
+    assert run("monitor", tmp_path / "detectr", "--watch", tmp_path) == 1
+    assert "which is no folder; make one with shiftprism fit" in capsys.readouterr().err
     assert run("monitor", state, "--false-alarm", "0.01") == 0
     capsys.readouterr()
     for words in (["--false-alarm", "0.05"], ["--within-class"], ["--every", "2"], ["--run-length", "1000"]):

@@ -127,6 +127,14 @@ def test_exit_codes(shiftprism: Run, detector: Path, monkeypatch: pytest.MonkeyP
     assert shiftprism("score", detector, "-").code == 3
 
 
+def test_sentences_about_files_of_one_name_have_their_folders(shiftprism: Run, detector: Path) -> None:
+    write_digits(Path("one"), 2)
+    write_digits(Path("other"), 1)
+    ended = shiftprism("score", detector, "one", "other")
+    sentences = ended.out.split("\n\n")[1].splitlines()
+    assert [line.split(": ")[0] for line in sentences] == ["one/0000.png", "0001.png", "other/0000.png"]
+
+
 def test_a_few_images_are_a_table_and_sentences(shiftprism: Run, detector: Path) -> None:
     path = write_digits(Path("photos"), 1)[0]
     Path("notes.txt").write_text("no image")

@@ -48,15 +48,22 @@ class Opened(NamedTuple):
     about: str
 
 
-def open_detector(name: str, model: str | None, device: str, false_alarm: float | None) -> "Detector":
-    """The detector of a folder or a name, on its device and at its level."""
-    from shiftprism._devices import move
-    from shiftprism.detector import BUNDLED, Detector
+def check_detector(name: str) -> None:
+    """An error where a name is neither a detector's folder nor one in the package."""
+    from shiftprism.detector import BUNDLED
 
     if not (Path(name) / "detector.json").exists() and name not in BUNDLED:
         got = f"{name}, which has no detector.json" if Path(name).is_dir() else f"{name!r}, which is no folder"
         advice = f"make one with shiftprism fit, or name one that comes with the package: {', '.join(BUNDLED)}"
         raise wrong("detector", "the folder of a detector", got, advice)
+
+
+def open_detector(name: str, model: str | None, device: str, false_alarm: float | None) -> "Detector":
+    """The detector of a folder or a name, on its device and at its level."""
+    from shiftprism._devices import move
+    from shiftprism.detector import Detector
+
+    check_detector(name)
     detector = Detector.load(name, **({"model": model} if model else {}))
     classifier = detector.classifier
     if classifier is None:

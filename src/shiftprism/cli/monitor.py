@@ -143,8 +143,10 @@ def _open(detector: Path, path: Path, settings: dict[str, Any], scores: bool) ->
         exported = load(detector)
         reference, score = exported.reference, lambda files: _score_exported(exported, files)
     else:
+        from shiftprism.cli._opening import check_detector
         from shiftprism.detector import Detector, score_files
 
+        check_detector(str(detector))
         saved = Detector.load(detector)
         reference, score = saved.reference(), lambda files: _gather(score_files(saved, files))
     if path.exists():

@@ -170,6 +170,8 @@ def _print_table(console: "Console", files: "list[FileVerdict]") -> None:
             table.add_row(text, file.verdict.name, sure, file.verdict.kind)
     console.print(table, markup=False, highlight=False)
     console.print()
+    names = [file.path.name for file in files]
     for file in files:
+        name = file.path.name if names.count(file.path.name) == 1 else path_text(file.path)
         words = f"skipped: {file.problem}." if file.verdict is None else str(file.verdict)
-        console.print(f"{file.path.name}: {words}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{name}: {words}", markup=False, highlight=False, soft_wrap=True)

@@ -77,9 +77,14 @@ class Copies(NamedTuple):
         return Copies(Outputs.concat([one.outputs for one in parts]), rows, severities)
 
 
+def count_images(false_alarm: float, confidence: float | None) -> int:
+    """How many held-out images a detector of this level needs."""
+    return max(FEWEST, math.ceil(2.5 * count_needed(false_alarm, confidence)))
+
+
 def divide(count: int, classes: Tensor | None, false_alarm: float, confidence: float | None, seed: int) -> Division:
     """A division of `count` images that leaves enough for the level, or an error that says how many are needed."""
-    needed = max(FEWEST, math.ceil(2.5 * count_needed(false_alarm, confidence)))
+    needed = count_images(false_alarm, confidence)
     if count < needed:
         promise = "" if confidence is None else f" with a confidence of {confidence:g}"
         advice = "pass more held-out images, or allow more false alarms"
