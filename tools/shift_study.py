@@ -168,7 +168,7 @@ def study(grid: Path, families: bool) -> None:
 
 def publish(grid: Path, folder: Path, tables: str) -> None:
     """The rows and the tables, with the commands that made them."""
-    Results.read(grid).write_brief(folder)
+    ResultsFolder(grid).collect().write_brief(folder)  # of the cells: a benchmark that was killed has not joined them
     commands = "\n".join(f"    {text}" for text in list_commands(ResultsFolder(grid)))
     text = f"# Style, spectrum, attribution and shift-aware on trained networks\n\n{ABOUT}\n{commands}\n\n{tables}"
     write_text(folder / "README.md", text)

@@ -115,7 +115,7 @@ def fit(
 
 def _check_number(held: "Images", data: str | None, false_alarm: float, confidence: float | None) -> None:
     """An error that names the flags, before anything is forwarded, where there are too few images."""
-    from shiftprism.detector._fit import count_images
+    from shiftprism.detector import count_images
 
     needed, count = count_images(false_alarm, confidence), len(held.images)
     if count < needed:
