@@ -78,7 +78,7 @@ def fit(
 
     from shiftprism._devices import move
     from shiftprism.classifier import Classifier
-    from shiftprism.detector import Detector
+    from shiftprism.detector import Detector, check_count
 
     check_new("--out", out, force)
     if cluster is not None:
@@ -97,7 +97,9 @@ def fit(
         return
     with _show_progress() as report:
         held = _read(classifier, trained, data, split, root, report)
-        _check_number(held, data, false_alarm, confidence)
+        source = " that the run held out" if data is None else ""
+        advice = "name a folder of more images with --data, or allow more false alarms with --false-alarm"
+        check_count(len(held.images), false_alarm, confidence, name="--data", source=source, advice=advice)
         more = None if training is None else _read(classifier, trained, training, "train", root, report)
         detector = Detector.fit(
             classifier,
@@ -111,19 +113,6 @@ def fit(
         )
         detector.save(out)
     _print_summary(console, detector, held, more, out)
-
-
-def _check_number(held: "Images", data: str | None, false_alarm: float, confidence: float | None) -> None:
-    """An error that names the flags, before anything is forwarded, where there are too few images."""
-    from shiftprism.detector import count_images
-
-    needed, count = count_images(false_alarm, confidence), len(held.images)
-    if count < needed:
-        sure = "" if confidence is None else f" with a confidence of {confidence:g}"
-        expected = f"at least {needed} held-out images for a false-alarm rate of {false_alarm:g}{sure}"
-        own = " that the run held out" if data is None else ""
-        advice = "name a folder of more images with --data, or allow more false alarms with --false-alarm"
-        raise wrong("--data", expected, f"{count}{own}", advice)
 
 
 def set_resize(classifier: "Classifier", side: int) -> None:

@@ -5,7 +5,7 @@ from shiftprism.detector._bundled import BUNDLED, find_bundled
 from shiftprism.detector._cluster import FittedFiles, fit_on_cluster
 from shiftprism.detector._decision import Decision, Parts
 from shiftprism.detector._detector import Detector
-from shiftprism.detector._fit import Copies, count_images, divide
+from shiftprism.detector._fit import Copies, check_count, divide
 from shiftprism.detector._images import prepare_for
 from shiftprism.detector._scoring import FileVerdict, score_files
 
@@ -17,8 +17,8 @@ __all__ = [
     "FileVerdict",
     "FittedFiles",
     "Parts",
+    "check_count",
     "count_allowed",
-    "count_images",
     "count_needed",
     "divide",
     "find_bundled",

@@ -77,19 +77,26 @@ class Copies(NamedTuple):
         return Copies(Outputs.concat([one.outputs for one in parts]), rows, severities)
 
 
-def count_images(false_alarm: float, confidence: float | None) -> int:
-    """How many held-out images a detector of this level needs."""
-    return max(FEWEST, math.ceil(2.5 * count_needed(false_alarm, confidence)))
+def check_count(
+    count: int,
+    false_alarm: float,
+    confidence: float | None,
+    *,
+    name: str = "images",
+    source: str = "",
+    advice: str = "pass more held-out images, or allow more false alarms",
+) -> None:
+    """An error that says how many held-out images a detector of this level needs, where `count` are too few."""
+    needed = max(FEWEST, math.ceil(2.5 * count_needed(false_alarm, confidence)))
+    if count < needed:
+        promise = "" if confidence is None else f" with a confidence of {confidence:g}"
+        level = f"for a false-alarm rate of {false_alarm:g}{promise}"
+        raise wrong(name, f"at least {needed} held-out images {level}", f"{count}{source}", advice)
 
 
 def divide(count: int, classes: Tensor | None, false_alarm: float, confidence: float | None, seed: int) -> Division:
     """A division of `count` images that leaves enough for the level, or an error that says how many are needed."""
-    needed = count_images(false_alarm, confidence)
-    if count < needed:
-        promise = "" if confidence is None else f" with a confidence of {confidence:g}"
-        advice = "pass more held-out images, or allow more false alarms"
-        level = f"for a false-alarm rate of {false_alarm:g}{promise}"
-        raise wrong("images", f"at least {needed} held-out images {level}", count, advice)
+    check_count(count, false_alarm, confidence)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
     # The conformal part is drawn without looking at classes: only so are its images and new ones exchangeable.
     held = max(math.ceil(0.4 * count), count_needed(false_alarm, confidence))
