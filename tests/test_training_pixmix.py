@@ -123,6 +123,7 @@ def test_pictures_are_a_fixed_set_and_full_of_structure() -> None:
 
 
 def test_larger_images_get_fewer_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_mixing_pictures.cache_clear()  # another test may have made some of these sizes
     monkeypatch.setattr("shiftprism.training._pictures._PICTURES", (4, 50))
     monkeypatch.setattr("shiftprism.training._pictures._PIXELS", 10 * 12 * 12)
     assert [len(make_mixing_pictures(side, side, 1)) for side in (2, 8, 40)] == [50, 10, 4]
