@@ -6,6 +6,8 @@
 
 A cell is a score at one N, K and D: it is fitted to N rows and scores the same N rows, in a process of its own, from
 Outputs that are mapped and not loaded. Ranks have a reference of 10,000 rows, style 10,000 shifted copies, whatever N.
+Scoring ends after --scoring-seconds; its time is then scaled to N rows, and the table writes ≈ before it. Rows are
+scored one block after another with nothing kept but the values, so time and memory of the rest are those of the first.
 Memory is the largest anonymous resident set (RssAnon, looked at every 10 ms) beyond that of the process before the fit:
 pages of the mapped file come on top, and the kernel takes those back when it needs them. A cell that takes longer than
 --most-seconds is stopped; larger N of the same score are then left out, and the table says so.
@@ -14,8 +16,8 @@ pages of the mapped file come on top, and the kernel takes those back when it ne
 import argparse
 import json
 import math
+import multiprocessing
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -56,14 +58,10 @@ def main() -> None:
     parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS, help="D")
     parser.add_argument("--scores", nargs="+", default=NAMES, choices=NAMES)
     parser.add_argument("--most-seconds", type=float, default=1800, help="for one cell")
+    parser.add_argument("--scoring-seconds", type=float, default=60, help="rows after that are not scored")
     parser.add_argument("--files", type=Path, help="where the Outputs are made, 20 GB at most; by default beside --to")
     parser.add_argument("--table", action="store_true", help="print the tables and measure nothing")
-    parser.add_argument("--alone", nargs=4, metavar=("FILE", "SCORE", "N", "K"), help=argparse.SUPPRESS)
     words = parser.parse_args()
-    if words.alone:
-        file, score, n, k = words.alone
-        print(json.dumps(measure(Path(file), score, int(n), int(k))))
-        return
     if not words.table:
         sizes = sorted(n for n in words.sizes if n <= words.most_n)
         for k in words.classes:
@@ -96,20 +94,30 @@ def measure_missing(words: argparse.Namespace, cells: list[Cell]) -> None:
 
 def run_alone(words: argparse.Namespace, file: Path, cell: Cell) -> dict[str, Any]:
     """What a process of its own measures, or why it was stopped."""
-    command = [sys.executable, __file__, "--to", str(words.to), "--alone", str(file), cell.score, str(cell.n)]
+    # each process is forked from one that has only imported: a fresh one would import torch for three seconds
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["shiftprism.scores", "shiftprism.heads"])
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=send_measured, args=(sender, file, cell, words.scoring_seconds))
+    process.start()
+    sender.close()
     try:
-        done = subprocess.run(
-            [*command, str(cell.k)], capture_output=True, text=True, timeout=words.most_seconds, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return {"stopped": f"more than {words.most_seconds:g} s"}
-    if done.returncode:
-        reason = (
-            "killed, out of memory?" if done.returncode < 0 else (done.stderr.strip().splitlines() or ["failed"])[-1]
-        )
-        return {"stopped": reason}
-    row: dict[str, Any] = json.loads(done.stdout)
-    return row
+        if not receiver.poll(words.most_seconds):
+            return {"stopped": f"more than {words.most_seconds:g} s"}
+        row: dict[str, Any] = receiver.recv()
+        return row
+    except EOFError:
+        return {"stopped": "killed, out of memory?"}
+    finally:
+        process.kill()
+        process.join()
+
+
+def send_measured(sender: Any, file: Path, cell: Cell, seconds: float) -> None:
+    try:
+        sender.send(measure(file, cell, seconds))
+    except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:
+        sender.send({"stopped": str(error).splitlines()[0]})
 
 
 def make_outputs(file: Path, n: int, k: int, d: int) -> None:
@@ -136,30 +144,45 @@ def make_head(k: int, d: int) -> Linear:
     return Linear(d, k)
 
 
-def measure(file: Path, score: str, n: int, k: int) -> dict[str, Any]:
+def measure(file: Path, cell: Cell, seconds: float) -> dict[str, Any]:
     """Seconds and megabytes of a fit to the first N rows, and of scoring them."""
     whole, labels = Outputs.load(file, mapped=True)
     assert labels is not None
+    n = cell.n
     outputs, labels = whole.rows(slice(0, n)), labels[:n]
     some = Outputs(*(field.clone() for field in whole.rows(slice(max(0, n - REFERENCE), n))))
-    shifted, head = some._replace(style=some.style + 0.5), make_head(k, whole.D)
+    shifted, head = some._replace(style=some.style + 0.5), make_head(cell.k, whole.D)
     with torch.no_grad():
         SCORES["msp"](outputs.rows(slice(0, 8)))  # what torch sets up once
         with watch() as fitting:
-            fitted = SCORES[score].fit(outputs, labels, head=head, reference=some, shifted=shifted)
+            fitted = SCORES[cell.score].fit(outputs, labels, head=head, reference=some, shifted=shifted)
         with watch() as scoring:
-            values = score_rows(fitted, outputs)
-    assert values.shape == (n,)
-    assert bool(torch.isfinite(values).all())
+            scored = score_for(seconds, fitted, outputs)
     return {
         "fit_seconds": fitting["seconds"],
         "fit_mb": fitting["mb"],
-        "score_seconds": scoring["seconds"],
+        "score_seconds": scoring["seconds"] * n / scored,
+        "scored": scored,
         "score_mb": scoring["mb"],
         "whole_mb": max(fitting["whole"], scoring["whole"]),
         "file_mb": os.path.getsize(file) / 2**20,
         "threads": torch.get_num_threads(),
     }
+
+
+def score_for(seconds: float, score: Any, outputs: Outputs) -> int:
+    """Score rows in growing parts, all of them or as many as fit into the time; returns how many."""
+    values, step, began = [], 512, time.perf_counter()
+    done = 0
+    while done < outputs.N:
+        values.append(score_rows(score, outputs.rows(slice(done, done + step))))
+        done += len(values[-1])
+        spent = time.perf_counter() - began
+        step = min(2 * step, 65_536, int((seconds - spent) * done / spent))
+        if step < 1:
+            break
+    assert bool(torch.isfinite(torch.cat(values)).all())
+    return done
 
 
 @contextmanager
@@ -229,7 +252,10 @@ def make_tables(rows: list[dict[str, Any]]) -> str:
 def describe(row: dict[str, Any] | None, what: str) -> str:
     if row is None:
         return ""
-    return "stopped" if "stopped" in row else f"{row[f'{what}_seconds']:.3g} ({row[f'{what}_mb']:.0f})"
+    if "stopped" in row:
+        return "stopped"
+    about = "≈" if what == "score" and row["scored"] < row["n"] else ""
+    return f"{about}{row[f'{what}_seconds']:.3g} ({row[f'{what}_mb']:.0f})"
 
 
 def write_power(power: float) -> str:
@@ -237,8 +263,8 @@ def write_power(power: float) -> str:
 
 
 def fit_exponents(rows: list[dict[str, Any]], what: str, axes: str = "nkd") -> list[float]:
-    """Least squares of ln(time) on ln N, ln K and ln D; NaN for what has one value only, or where nothing took 1 ms."""
-    rows = [row for row in rows if row[what] > 1e-3]
+    """Least squares of ln(time) on ln N, ln K and ln D; cells below 10 ms are left out; NaN for what has one value."""
+    rows = [row for row in rows if row[what] > 1e-2]
     varied = [axis for axis in axes if len({row[axis] for row in rows}) > 1]
     if len(rows) <= len(varied):
         return [math.nan] * len(axes)

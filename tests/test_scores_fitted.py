@@ -26,6 +26,7 @@ from shiftprism.scores import (
     KNN,
     SCORES,
     SHE,
+    ClassMoments,
     Fisher,
     Fitted,
     GaussianMixture,
@@ -427,6 +428,25 @@ def test_a_class_with_one_sample_borrows_and_one_without_is_left_out() -> None:
     densities = [stats.multivariate_normal(x[numbers == k].mean(0), c).logpdf(y) for k, c in pairs]
     assert score(new).numpy() == pytest.approx(special.logsumexp(densities, axis=0))
     assert len(Mahalanobis.fit(some, labels).means) == 3
+
+
+def test_a_fit_of_the_mixture_reads_one_class_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives what summed statistics give, with classes of many (0), few (1) and equal (2, 3) samples."""
+    known = draw_outputs(width=20)
+    same = torch.arange(120) % 4 >= 2
+    known = known._replace(features=torch.where(same[:, None], known.features[2], known.features))
+    kept = (LABELS != 1) | (torch.arange(120) < 30)
+    known, labels = known.rows(kept), LABELS[kept]
+    first, rest = (
+        GaussianMixture.statistics(known.rows(part), labels[part]) for part in (slice(0, 40), slice(40, None))
+    )
+    summed = GaussianMixture.from_statistics(first + rest, dtype=torch.float64)
+    monkeypatch.setattr(ClassMoments, "of", None)  # which keeps the spreads of all classes
+    fitted = GaussianMixture.fit(known, labels)
+    assert fitted.borrowed.tolist() == summed.borrowed.tolist() == [False, True, True, False]
+    assert fitted.classes.tolist() == [0, 2, 3, 1]
+    new = draw_outputs(30, seed=2, width=20)
+    torch.testing.assert_close(fitted(new), summed(new), rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("copies", [1, 3, 50])

@@ -3,8 +3,9 @@
 Everything is accumulated in float64 from chunks of rows, so the memory for it never grows with N.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import torch
 from torch import Tensor
@@ -101,27 +102,29 @@ class ClassMoments:
 
     counts: Tensor
     means: Tensor
-    spreads: tuple[Tensor, ...]
+    spreads: Sequence[Tensor]
     """One for each class; n ≤ D/2 tells the samples (n, D) from a scatter (D, D)."""
 
     @staticmethod
     def of(values: Tensor, labels: Tensor, classes: int) -> "ClassMoments":
         """Two passes over `values` (N, D): the means first, then the samples or products about them."""
-        sums = Sums.of(values, labels, classes)
-        means, members = sums.means, labels.argsort().split(sums.counts.long().tolist())
-        width = means.shape[1]
+        read = ClassMoments.read(values, labels, classes)
+        width = read.means.shape[1]
         # One block for all scatters: allocated one by one between chunks, they would fragment the memory.
-        block = iter(means.new_zeros(sum(2 * len(rows) > width for rows in members), width, width))
-        spreads = []
-        for rows, mean in zip(members, means, strict=True):
-            if 2 * len(rows) <= width:
-                spreads.append(values[rows].double().sub_(mean))
-                continue
-            spreads.append(next(block))
-            for part in rows.split(CHUNK):
-                chunk = values[part].double().sub_(mean)
-                spreads[-1] += _products(chunk)
-        return ClassMoments(sums.counts, means, tuple(spreads))
+        block = iter(read.means.new_empty(int((2 * read.counts > width).sum()), width, width))
+        spreads = [next(block).copy_(spread) if len(spread) == width else spread for spread in read.spreads]
+        return ClassMoments(read.counts, read.means, tuple(spreads))
+
+    @staticmethod
+    def read(values: Tensor, labels: Tensor, classes: int) -> "ClassMoments":
+        """The same, but the spread of a class is computed of its rows each time it is asked for.
+
+        So no more than one class is in memory, and `values` may be mapped. The spreads of a thousand classes of
+        2,048 features would take 32 GB.
+        """
+        sums = Sums.of(values, labels, classes)
+        members = labels.argsort().split(sums.counts.long().tolist())
+        return ClassMoments(sums.counts, sums.means, _Spreads(values, members, sums.means))
 
     @property
     def mean(self) -> Tensor:
@@ -131,8 +134,8 @@ class ClassMoments:
     @property
     def within(self) -> Tensor:
         """(D, D): the scatter about the class means, over all classes."""
-        total = _scatter(self.spreads[0]).clone()
-        for spread in self.spreads[1:]:
+        total = self.means.new_zeros(self.means.shape[1], self.means.shape[1])
+        for spread in self.spreads:
             total += _scatter(spread)
         return total
 
@@ -153,6 +156,31 @@ class ClassMoments:
 
     def __radd__(self, other: int) -> "ClassMoments":
         return self
+
+
+class _Spreads(Sequence[Tensor]):
+    """The spread of each class, computed of its rows when it is asked for."""
+
+    def __init__(self, values: Tensor, members: Sequence[Tensor], means: Tensor) -> None:
+        self._values, self._members, self._means = values, members, means
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    @overload
+    def __getitem__(self, k: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, k: slice) -> list[Tensor]: ...
+    def __getitem__(self, k: int | slice) -> Tensor | list[Tensor]:
+        if isinstance(k, slice):
+            return [self[each] for each in range(*k.indices(len(self)))]
+        rows, mean = self._members[k], self._means[k]
+        if 2 * len(rows) <= len(mean):
+            return self._values[rows].double().sub_(mean)
+        scatter = mean.new_zeros(len(mean), len(mean))
+        for part in rows.split(CHUNK):
+            scatter += _products(self._values[part].double().sub_(mean))
+        return scatter
 
 
 def _scatter(spread: Tensor) -> Tensor:
