@@ -4,7 +4,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shiftprism.heads import HEADS, Head
+from shiftprism.heads import HEADS, Head, Linear
 from shiftprism.outputs import Outputs
 
 
@@ -36,3 +36,18 @@ def many_outputs(draw: st.DrawFn) -> Outputs:
     values[0] *= draw(st.sampled_from([0.0, 1.0]))
     with torch.no_grad():
         return head_of(name, features, classes, draw(st.integers(0, 99))).outputs(values)
+
+
+def head() -> Head:
+    torch.manual_seed(5)
+    return Linear(6, 4, bias=True).double()
+
+
+def draw_outputs(samples: int = 120, seed: int = 1, width: int = 6) -> Outputs:
+    """Clustered, correlated features far from 0."""
+    generator = torch.Generator().manual_seed(seed)
+    mix = torch.randn(width, width, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+    values = torch.randn(samples, width, dtype=torch.float64, generator=generator) @ mix
+    values += 5 * torch.eye(width, dtype=torch.float64)[torch.arange(samples) % 4] + 20
+    with torch.no_grad():
+        return (head() if width == 6 else Linear(width, 4).double()).outputs(values)._replace(style=values.clone())

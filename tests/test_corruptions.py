@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from shiftprism import corruptions
+from shiftprism._tasks import use_threads
 from shiftprism.corruptions import COMMON, CORRUPTIONS, EXTRA, FAMILIES, OWN_EXTRA, _corruption, corrupt, frost_source
 from test_corruptions_reference import CERTAIN, pictures
 
@@ -82,12 +83,15 @@ def test_a_batch_is_its_parts(name: str, severity: int, shape: tuple[int, int, i
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
-def test_neither_chunks_nor_strides_matter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_chunks_nor_threads_nor_strides_matter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     images = clean(40)
-    result = corrupt(images, name, 4)
+    with use_threads(1):
+        result = corrupt(images, name, 4)
     monkeypatch.setattr(_corruption, "_CHUNK", 2**20)
     monkeypatch.setattr(_corruption, "_CHUNK_OF_ONE_THREAD", 2**12)
-    assert torch.equal(corrupt(images, name, 4), result)
+    for threads in (1, 3):
+        with use_threads(threads):
+            assert torch.equal(corrupt(images, name, 4), result)
     channels_last = images.to(memory_format=torch.channels_last)
     assert torch.equal(corrupt(channels_last, name, 4), result)
 

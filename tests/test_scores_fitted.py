@@ -17,8 +17,7 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 
-from examples import features_of, head_of
-from shiftprism.heads import Head, Linear
+from examples import draw_outputs, features_of, head, head_of
 from shiftprism.metrics import auroc
 from shiftprism.outputs import Outputs
 from shiftprism.scores import (
@@ -26,7 +25,6 @@ from shiftprism.scores import (
     KNN,
     SCORES,
     SHE,
-    ClassMoments,
     Fisher,
     Fitted,
     GaussianMixture,
@@ -51,21 +49,6 @@ from shiftprism.scores._subspace import principal_dimensions
 FITTED = sorted(name for name, entry in SCORES.items() if entry.fitted)
 SUMMED = sorted(name for name in FITTED if hasattr(SCORES[name].implementation, "from_statistics"))
 LABELS = torch.arange(120) % 4
-
-
-def head() -> Head:
-    torch.manual_seed(5)
-    return Linear(6, 4, bias=True).double()
-
-
-def draw_outputs(samples: int = 120, seed: int = 1, width: int = 6) -> Outputs:
-    """Clustered, correlated features far from 0."""
-    generator = torch.Generator().manual_seed(seed)
-    mix = torch.randn(width, width, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
-    values = torch.randn(samples, width, dtype=torch.float64, generator=generator) @ mix
-    values += 5 * torch.eye(width, dtype=torch.float64)[torch.arange(samples) % 4] + 20
-    with torch.no_grad():
-        return (head() if width == 6 else Linear(width, 4).double()).outputs(values)._replace(style=values.clone())
 
 
 def known_and_new() -> tuple[Outputs, Outputs, Any, Any]:
@@ -95,44 +78,6 @@ def test_relative_mahalanobis_against_scipy() -> None:
         for one in y
     ]
     assert RelativeMahalanobis.fit(known, LABELS, ridge=0)(new).numpy() == pytest.approx(expected, rel=1e-8)
-
-
-@pytest.mark.parametrize("width", [6, 40, 60, 100])
-def test_mixture_against_scipy(width: int) -> None:
-    """Also with fewer samples a class (30) than features, where the ridge makes the covariance regular."""
-    known, new = draw_outputs(width=width), draw_outputs(30, seed=2, width=width)
-    x, y = known.features.numpy(), new.features.numpy()
-    score = GaussianMixture.fit(known, LABELS, ridge=1e-3)
-    densities = []
-    for k in range(4):
-        covariance = np.cov(x[k == LABELS].T)
-        ridge = 1e-3 * np.trace(covariance) / width
-        assert score.ridge[k].item() == pytest.approx(ridge)
-        covariance += ridge * np.eye(width)
-        densities.append(stats.multivariate_normal(x[k == LABELS].mean(0), covariance).logpdf(y))
-    assert score(new).numpy() == pytest.approx(special.logsumexp(densities, axis=0), rel=1e-7)
-
-
-@pytest.mark.parametrize("width", [40, 100])
-def test_mixture_in_float32_keeps_its_digits_where_samples_are_few(width: int) -> None:
-    known, new = draw_outputs(width=width), draw_outputs(60, seed=2, width=width)
-    exact = GaussianMixture.fit(known, LABELS)(new)
-    single = GaussianMixture.fit(known.to(torch.float32), LABELS)(new.to(torch.float32))
-    torch.testing.assert_close(single.double(), exact, rtol=2e-3, atol=1e-2)
-
-
-def test_wide_features_take_the_same_path() -> None:
-    """From 256 features on the products are made in blocks."""
-    known = draw_outputs(1200, width=301)
-    score = GaussianMixture.fit(known, torch.arange(1200) % 2, ridge=1e-3)
-    x = known.features.numpy()
-    expected = []
-    for k in range(2):
-        covariance = np.cov(x[k::2].T)
-        covariance += 1e-3 * np.trace(covariance) / 301 * np.eye(301)
-        expected.append(stats.multivariate_normal(x[k::2].mean(0), covariance).logpdf(x[:50]))
-    values = score(known.rows(slice(0, 50))).numpy()
-    assert values == pytest.approx(special.logsumexp(expected, axis=0), rel=1e-8)
 
 
 @pytest.mark.parametrize("k", [1, 7, 120])
@@ -428,25 +373,6 @@ def test_a_class_with_one_sample_borrows_and_one_without_is_left_out() -> None:
     densities = [stats.multivariate_normal(x[numbers == k].mean(0), c).logpdf(y) for k, c in pairs]
     assert score(new).numpy() == pytest.approx(special.logsumexp(densities, axis=0))
     assert len(Mahalanobis.fit(some, labels).means) == 3
-
-
-def test_a_fit_of_the_mixture_reads_one_class_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gives what summed statistics give, with classes of many (0), few (1) and equal (2, 3) samples."""
-    known = draw_outputs(width=20)
-    same = torch.arange(120) % 4 >= 2
-    known = known._replace(features=torch.where(same[:, None], known.features[2], known.features))
-    kept = (LABELS != 1) | (torch.arange(120) < 30)
-    known, labels = known.rows(kept), LABELS[kept]
-    first, rest = (
-        GaussianMixture.statistics(known.rows(part), labels[part]) for part in (slice(0, 40), slice(40, None))
-    )
-    summed = GaussianMixture.from_statistics(first + rest, dtype=torch.float64)
-    monkeypatch.setattr(ClassMoments, "of", None)  # which keeps the spreads of all classes
-    fitted = GaussianMixture.fit(known, labels)
-    assert fitted.borrowed.tolist() == summed.borrowed.tolist() == [False, True, True, False]
-    assert fitted.classes.tolist() == [0, 2, 3, 1]
-    new = draw_outputs(30, seed=2, width=20)
-    torch.testing.assert_close(fitted(new), summed(new), rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("copies", [1, 3, 50])

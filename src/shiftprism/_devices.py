@@ -60,6 +60,15 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def compute_alone() -> None:
+    """Let torch use no further threads for what this thread computes: a pool has one for each core already."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    torch.get_num_threads()  # what torch does in a new thread first would undo it
+    threadpool_limits(1, user_api="openmp")  # of the calling thread alone
+
+
 def move(module: "AnyModule", name: str) -> "AnyModule":
     """The module, moved to the device of this name.
 

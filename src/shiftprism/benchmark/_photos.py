@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import torch
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+from shiftprism._devices import compute_alone
 from shiftprism._errors import wrong
 from shiftprism._files import read_json
 from shiftprism.benchmark._plan import Plan, parse_run
@@ -193,7 +193,7 @@ def _make_batches(classifier: Classifier, data: Photographs) -> Iterator[Tensor]
         return image.float() / 255 if image.dtype == torch.uint8 else image
 
     seeds = iter(data.seeds.tolist())
-    with ThreadPoolExecutor(threads, initializer=_compute_alone) as pool:
+    with ThreadPoolExecutor(threads, initializer=compute_alone) as pool:
         for block in _gather(read_images(data.images, threads=threads), choose_batch(classifier)):
             yield torch.stack(list(pool.map(finish, block, [next(seeds) for _ in block])))
 
@@ -219,12 +219,6 @@ def _run_ahead(items: Iterator[Item]) -> Iterator[Item]:
         while (item := ready.result()) is not None:
             ready = pool.submit(next, items, None)
             yield item
-
-
-def _compute_alone() -> None:
-    """Let torch use no further threads for what this thread computes: there is one for each core already."""
-    torch.get_num_threads()  # what torch does in a new thread first would undo it
-    threadpool_limits(1, user_api="openmp")  # of the calling thread alone
 
 
 def _deal(labels: Tensor, seed: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from shiftprism._checks import wrong
+from shiftprism._devices import compute_alone
 from shiftprism.corruptions._random import Draws
 
 # How many values are processed at a time. Torch starts threads for more than about 2¹⁵ values, and on busy cores its
 # waiting threads cost more than they bring (2¹⁸ at a time took between 2 and 20 times as long). Where torch has only
-# one thread, a larger chunk saves a third of the time.
+# one thread, a larger chunk saves a third of the time. So from two large chunks on, threads of ours have one each, in
+# which torch has no further threads: NumPy's generators, Pillow and torch all release the interpreter's lock.
 _CHUNK = 24576
 _CHUNK_OF_ONE_THREAD = 131072
 _SMALLEST_SIDE = 8
@@ -47,12 +50,22 @@ class Corruption:
         severity = check_severity(severity)
         numbers = check_seeds(seeds, len(check_images(images)))
         result = torch.empty(images.shape, dtype=torch.uint8)
-        chunk = _CHUNK_OF_ONE_THREAD if torch.get_num_threads() == 1 else _CHUNK
+        threads = min(torch.get_num_threads(), max(1, images.numel() // _CHUNK_OF_ONE_THREAD), len(images))
+        chunk = _CHUNK if threads == 1 < torch.get_num_threads() else _CHUNK_OF_ONE_THREAD
         step = max(1, chunk // max(1, images[:1].numel()))
-        for start in range(0, len(images), step):
+
+        def corrupt_chunk(start: int) -> None:
             part = images[start : start + step].cpu().contiguous()
             draws = Draws(numbers[start : start + step], self.stream)
             result[start : start + step] = self.effect(part, severity, draws)
+
+        starts = range(0, len(images), step)
+        if threads <= 1:
+            for start in starts:
+                corrupt_chunk(start)
+        else:
+            with ThreadPoolExecutor(threads, initializer=compute_alone) as pool:
+                list(pool.map(corrupt_chunk, starts))  # a list, so that an error is raised here
         return result.to(images.device)
 
 

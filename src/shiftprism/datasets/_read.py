@@ -13,11 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from PIL import Image
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from shiftprism._checks import wrong
-from shiftprism._devices import count_cores
+from shiftprism._devices import compute_alone, count_cores
 from shiftprism._files import check_file
 from shiftprism.datasets._images import GREY, MOST_BYTES, Picture, read_image, to_pixels
 from shiftprism.datasets._safe import Bytes
@@ -103,7 +102,7 @@ def _read_ahead(
 ) -> Iterator[ImageFile]:
     budget = _Budget(_PIXELS_AHEAD)
     pending: deque[tuple[list[EncodedImage], Future[list[ImageFile]]]] = deque()
-    pool = ThreadPoolExecutor(threads, initializer=_compute_alone)
+    pool = ThreadPoolExecutor(threads, initializer=compute_alone)
 
     def take_first() -> Iterator[ImageFile]:
         files, future = pending.popleft()
@@ -148,12 +147,6 @@ def _size(path: "str | Path") -> int:
         return os.stat(path).st_size
     except (OSError, ValueError):  # reading it gives the reason
         return _GROUP_BYTES
-
-
-def _compute_alone() -> None:
-    """Let torch use no further threads for what this thread computes: there is one for each core already."""
-    torch.get_num_threads()  # what torch does in a new thread first would undo it
-    threadpool_limits(1, user_api="openmp")  # of the calling thread alone
 
 
 class _Budget:
