@@ -74,6 +74,28 @@ def test_a_model_is_loaded_in_the_precision_it_was_saved_in(dtype: torch.dtype, 
     assert torch.equal(Classifier.load(tmp_path, fresh.backbone, fresh.head)(pictures()), adapted(pictures()))
 
 
+def test_compiling_changes_neither_names_nor_style(tmp_path: Path) -> None:
+    """Traced by torch's compiler and run as it is; the layers that style reads must be seen in the traced network."""
+    classifier = build("alpha-beta").eval()
+    with torch.no_grad():
+        before, fingerprint, names = (
+            classifier.outputs(pictures()),
+            classifier.fingerprint(),
+            set(classifier.state_dict()),
+        )
+        frames = torch._dynamo.utils.counters["frames"]["ok"]
+        classifier.compile(backend="eager")
+        after = classifier.outputs(pictures())
+    assert torch._dynamo.utils.counters["frames"]["ok"] > frames, "it was compiled"
+    for left, right in zip(before, after, strict=True):
+        torch.testing.assert_close(right, left)
+    assert classifier.style_layers
+    assert classifier.fingerprint() == fingerprint
+    assert set(classifier.state_dict()) == names
+    classifier.save(tmp_path)
+    torch.testing.assert_close(Classifier.load(tmp_path).outputs(pictures()).style, before.style)
+
+
 def test_a_model_of_mixed_precision_is_loaded_as_it_was(tmp_path: Path) -> None:
     classifier = build("alpha-beta")
     classifier.head.double()

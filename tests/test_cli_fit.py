@@ -1,5 +1,6 @@
 """`shiftprism fit`: folders with and without classes, files that do not fit, and what is refused before any work."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -9,10 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from shiftprism.classifier import Classifier
+from shiftprism.classifier import Classifier, predict
 from shiftprism.cli import main
 from shiftprism.datasets import load
 from shiftprism.detector import Detector
+from shiftprism.scores import energy
 
 
 class Ended(NamedTuple):
@@ -74,6 +76,49 @@ def test_a_flat_folder_has_no_classes_and_a_bad_file_is_named(shiftprism: Run) -
 
 
 @pytest.mark.slow
+def test_precision_is_part_of_a_detector(shiftprism: Run) -> None:
+    """Its network is saved in it, its ranks were taken in it, and the fingerprint of the network is another."""
+    fine = save_model()
+    write_digits("photos", 70, by_class=False)
+    words = ("--data", "photos", "--out", "coarse", "--concept", "energy", "--precision", "bfloat16")
+    assert shiftprism("fit", "model", *words).code == 0
+    assert json.loads(Path("coarse/detector.json").read_text())["precision"] == "bfloat16"
+    detector = Detector.load("coarse")
+    coarse = detector.classifier
+    assert coarse is not None
+    assert coarse.mean.dtype == torch.bfloat16
+    assert coarse.fingerprint() != fine.fingerprint()
+    images = load("digits", "train").images[:70]
+    ranks = set(detector.held.concept.tolist())
+    assert ranks <= set(energy(predict(coarse, images)[0]).tolist())
+    assert not ranks <= set(energy(predict(fine, images)[0]).tolist())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
+def test_a_compiled_network_gives_the_same_verdicts(shiftprism: Run) -> None:
+    save_model()
+    write_digits("photos", 70, by_class=False)
+    assert shiftprism("fit", "model", "--data", "photos", "--out", "plain", "--concept", "energy").code == 0
+    words = ("--out", "compiled", "--concept", "energy", "--compile")
+    assert shiftprism("fit", "model", "--data", "photos", *words).code == 0
+    plain, compiled = Detector.load("plain"), Detector.load("compiled")
+    torch.testing.assert_close(compiled.held.concept, plain.held.concept, rtol=1e-4, atol=1e-5)
+    codes = [
+        shiftprism("score", "plain", "photos", "--to", file, *more).code
+        for file, more in (("a.jsonl", ()), ("b.jsonl", ("--compile",)))
+    ]
+    assert codes[0] == codes[1]
+    a, b = ([json.loads(line) for line in Path(file).read_text().splitlines()] for file in ("a.jsonl", "b.jsonl"))
+    assert len(a) == 70
+    for left, right in zip(a, b, strict=True):
+        assert left["label"] == right["label"]
+        assert left["p_combined"] == pytest.approx(
+            right["p_combined"], abs=0.04
+        )  # a rank of 28, where two values are all but equal
+
+
+@pytest.mark.slow
 def test_grey_files_among_colour_ones_are_what_the_model_takes(shiftprism: Run) -> None:
     """A grey file is read as one channel, and the model of a run takes three: the same gray in each."""
     classifier = save_model(channels=3)
@@ -107,6 +152,7 @@ def test_grey_files_among_colour_ones_are_what_the_model_takes(shiftprism: Run) 
         (("--data", "bad"), "Expected --data to be a folder with readable images but got bad (bad/0.png: "),
         (("--data", "few", "--concept", "style"), "at least 50 held-out images"),
         ((), "Expected --data to be given"),
+        (("--precision", "int8"), "Expected --precision to be one of bfloat16, float16, float32 but got 'int8'"),
     ],
 )
 def test_what_cannot_be_fitted_is_one_line(shiftprism: Run, words: tuple[str, ...], message: str) -> None:

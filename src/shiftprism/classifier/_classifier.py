@@ -165,6 +165,14 @@ class Classifier(nn.Module):
         logits: Tensor = self.head(self.features(images))
         return logits
 
+    def compile(self, *arguments: Any, **settings: Any) -> None:
+        """Compile the backbone, in place, by torch.compile with these settings; everything else stays as it is.
+
+        The first images of a shape wait for the compiler. Names, files and fingerprint do not change, and numbers
+        only by the rounding of another order. `torch.nn.Module.compile` would compile `forward` alone.
+        """
+        self.backbone.compile(*arguments, **settings)
+
     def fingerprint(self) -> str:
         """A SHA-256 of weights, normalisation, resize rule and settings of the head: equal for equal models."""
         weights, settings = fingerprint(self.state_dict()), settings_of(self.head)

@@ -14,6 +14,10 @@ from shiftprism._errors import choice, wrong
 
 Device = Annotated[str, typer.Option("--device", help=f"Where the model computes: {DEVICES}.")]
 """The option of every command that trains or forwards."""
+Compile = Annotated[
+    bool, typer.Option("--compile", help="Compile the network by torch.compile first, which takes a minute or two.")
+]
+"""The option of commands that may forward very many images."""
 _SCALARS = (str, int, float, bool)
 
 

@@ -75,14 +75,18 @@ def open_detector(name: str, model: str | None, device: str, false_alarm: float 
     return detector
 
 
-def open_judge(name: str, model: str | None, device: str, false_alarm: float | None) -> Opened:
+def open_judge(name: str, model: str | None, device: str, false_alarm: float | None, compiled: bool = False) -> Opened:
     """What scores images: a detector in torch, or an exported file in onnxruntime."""
     if name.lower().endswith(".onnx"):
+        if compiled:
+            raise wrong("--compile", "left out for an exported file", name, "onnxruntime has no use for it")
         return _open_exported(Path(name), false_alarm)
     from shiftprism.detector import prepare_for
 
     detector = open_detector(name, model, device, false_alarm)
     assert detector.classifier is not None
+    if compiled:
+        detector.classifier.compile()
     levels = describe_levels(detector.false_alarm, detector.confidence, detector.by_class)
     identity = f"{detector.fingerprint()[:16]} at {levels}"
     return Opened(detector, prepare_for(detector.classifier), identity, f"{name} at {levels}")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftprism._errors import wrong
+from shiftprism._errors import choice, wrong
 from shiftprism.cli._cluster_fit import Levels, check_options, fit_folder
-from shiftprism.cli._flags import Device, check_new
+from shiftprism.cli._flags import Compile, Device, check_new
 from shiftprism.cli._opening import Model
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shiftprism.cli._held_out import Images
     from shiftprism.detector import Detector
 
+PRECISIONS = ("bfloat16", "float16", "float32")
 Report = Callable[[str, int, int], None]
 
 
@@ -63,6 +64,15 @@ def fit(
     root: Annotated[Path | None, typer.Option(help="Where the data are.")] = None,
     seed: Annotated[int, typer.Option(help="Divides the images.")] = 0,
     device: Device = "auto",
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="Let the network compute in bfloat16, float16 or float32, here and in the detector: its ranks are "
+            "those of this precision. (that of the model)",
+            show_default=False,
+        ),
+    ] = None,
+    compiled: Compile = False,
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -74,6 +84,7 @@ def fit(
     force: Annotated[bool, typer.Option("--force", help="Replace what is in the folder.")] = False,
 ) -> None:
     """Fit a detector to a trained model and held-out images, and save it to a folder for `shiftprism score`."""
+    import torch
     from rich.console import Console
 
     from shiftprism._devices import move
@@ -81,11 +92,19 @@ def fit(
     from shiftprism.detector import Detector, check_count
 
     check_new("--out", out, force)
+    if precision is not None:
+        choice("--precision", precision, PRECISIONS)
     if cluster is not None:
         check_options(cluster, data, training, device)
+        if compiled:
+            raise wrong("--compile", "left out with --cluster", "given", "workers compute a part each")
     classifier = move(Classifier.load(trained, model=model), device)
     if resize is not None:
         set_resize(classifier, resize)
+    if precision is not None:
+        classifier.to(getattr(torch, precision))
+    if compiled:
+        classifier.compile()
     console = Console()
     levels: Levels = {"false_alarm": false_alarm, "confidence": confidence, "by_class": by_class}
     if cluster is not None:

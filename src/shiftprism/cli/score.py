@@ -10,7 +10,7 @@ import typer
 
 from shiftprism._errors import wrong
 from shiftprism.cli._cluster_scores import Order, check_options, refuse_archives, score_on_cluster
-from shiftprism.cli._flags import Device
+from shiftprism.cli._flags import Compile, Device
 from shiftprism.cli._opening import FalseAlarm, Model, Named, Opened, open_judge
 from shiftprism.cli._progress import SHOWN, print_counts, show_progress
 from shiftprism.cli._verdict_files import SKIPPED, VerdictFile, make_row, path_text
@@ -40,6 +40,7 @@ def score(
     false_alarm: FalseAlarm = None,
     model: Model = None,
     device: Device = "auto",
+    compiled: Compile = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file in place of resuming it.")] = False,
     cluster: Annotated[
         str | None,
@@ -63,13 +64,15 @@ def score(
     if cluster is not None:
         order = Order(detector, expand_words(images), to, cluster, false_alarm, column)
         check_options(order, model, device)
+        if compiled:
+            raise wrong("--compile", "left out with --cluster", "given", "workers run the exported file")
         kinds = score_on_cluster(console, order, force)
     else:
         refuse_archives(images, column)
         paths = list_paths(images)
         if not paths:
             raise wrong("images", "at least one image", "none", "name files or folders with images")
-        opened = open_judge(detector, model, device, false_alarm)
+        opened = open_judge(detector, model, device, false_alarm, compiled)
         if to is None:
             kinds = _score_to_terminal(console, opened, paths)
         else:
