@@ -12,6 +12,7 @@ from examples import head_of
 from shiftprism.metrics import auroc
 from shiftprism.outputs import Outputs
 from shiftprism.scores import KNN, SCORES, Spectrum, Style, attribute, gen, p_value
+from shiftprism.scores._neighbours import draw_rows
 
 
 def photograph(samples: int = 300, seed: int = 0, move: "Tensor | float" = 0.0) -> Outputs:
@@ -33,14 +34,8 @@ def terms(clean: Outputs, *others: Outputs) -> list[Any]:
     return [np.concatenate([z, np.abs(z)], 1) for z in scaled]
 
 
-@pytest.mark.parametrize("kept", [1 << 16, 0])
 @pytest.mark.parametrize("penalty", [0.3, 0.01])
-def test_the_contrast_is_scikit_learns_logistic_regression(
-    penalty: float, kept: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether the rows are kept in memory or read again, 128 at a time, in each step."""
-    monkeypatch.setattr("shiftprism.scores._style._KEPT", kept)
-    monkeypatch.setattr("shiftprism.scores._style._BLOCK", 128)
+def test_the_contrast_is_scikit_learns_logistic_regression(penalty: float) -> None:
     clean, shifted, new = photograph(), photograph(500, 1, UP), photograph(50, 2, 3 * UP)
     x, y, z = terms(clean, shifted, new)
     witness = LogisticRegression(C=1 / (penalty * 800), class_weight="balanced", tol=1e-10, max_iter=1000)
@@ -59,6 +54,21 @@ def test_named_sets_share_their_half_of_the_weight_whatever_their_size() -> None
     witness.fit(np.concatenate([x, y, z]), [1] * 300 + [0] * 400, sample_weight=share)
     fitted = Style.fit(clean, twice, penalty=0.03)
     assert fitted(clean).numpy() == pytest.approx(witness.decision_function(x), abs=1e-4)
+
+
+def test_of_very_many_rows_a_part_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """600 clean rows, and 600 shifted ones: 300 of each of two sets, one of which has no more than 200."""
+    clean, up, down = photograph(4000), photograph(5000, 1, UP), photograph(200, 2, DOWN)
+    whole = Style.fit(clean, {"up": up, "down": down})
+    monkeypatch.setattr("shiftprism.scores._style._MOST", 600)
+    rows = {one.N: draw_rows(one.N, most, 0) for one, most in ((clean, 600), (up, 300), (down, 300))}
+    assert [len(rows[n]) for n in (4000, 5000, 200)] == [600, 300, 200]
+    part = Style.fit(clean, {"up": up, "down": down})
+    by_hand = Style.fit(clean.rows(rows[4000]), {"up": up.rows(rows[5000]), "down": down})
+    new = photograph(300, 3, UP)
+    torch.testing.assert_close(part(new), by_hand(new))
+    assert not torch.allclose(part(new), whole(new), atol=1e-3)
+    assert auroc(part(clean), part(new)) == pytest.approx(auroc(whole(clean), whole(new)), abs=0.02)
 
 
 def test_shift_either_way_is_seen() -> None:

@@ -1,7 +1,6 @@
 """A score of covariate shift, read from style alone: the contrast between clean data and its shifted copies."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ from torch import Tensor
 from shiftprism._checks import Floats, wrong
 from shiftprism.outputs import Outputs, read_fields
 from shiftprism.scores._fitted import Fitted, check_width, finite_scores, widen
+from shiftprism.scores._neighbours import draw_rows
 
 Shifted = Outputs | Mapping[str, Outputs]
 """Shifted copies of clean data: all in one, or by the name of what was done to them, such as a corruption."""
@@ -19,10 +19,9 @@ _PENALTY = 0.01
 """Of the squared weights, beside a mean loss; chosen by leaving out one family of extras at a time (docs/style.md)."""
 _CLIP = 8.0
 """z-scores stay within ± this: far outside the usual range says no more than outside."""
-_BLOCK = 1 << 14
-"""Rows that are worked on at a time: 130 MB in float64 for 500 statistics."""
-_KEPT = 1 << 16
-"""Up to so many rows of all sets are kept in float64; more are standardised again in each step, and take no memory."""
+_MOST = 1 << 15
+"""Clean rows that a fit reads, and shifted ones in all; of more, a random part. With 500 statistics both together take
+0.5 GB in float64."""
 
 
 class Contrast(NamedTuple):
@@ -43,21 +42,27 @@ class Contrast(NamedTuple):
 
     @staticmethod
     def fit(outputs: Outputs, shifted: Shifted, penalty: float = _PENALTY) -> "Contrast":
-        """Clean data has half of the weight; the named sets of `shifted` share the other half."""
+        """Clean data has half of the weight; the named sets of `shifted` share the other half.
+
+        Of more than 32,768 clean rows a random part is read, and of more shifted ones an equal part of each set.
+        """
         if shifted is None or (not isinstance(shifted, Outputs) and not shifted):
             raise wrong("shifted", "Outputs of shifted copies", "none", MAKE_SHIFTED)
         if not 0 < penalty < np.inf:
             raise wrong("penalty", "positive and finite", penalty, f"{_PENALTY} is the default")
         copies = [shifted] if isinstance(shifted, Outputs) else list(shifted.values())
-        sets = [read_fields(one, "style")[0].detach() for one in (outputs, *copies)]
-        centre, spread = _mean_and_spread(sets[0])
+        mosts = [_MOST, *(max(1, _MOST // len(copies)) for _ in copies)]
+        sets = [_draw_style(one, most) for one, most in zip((outputs, *copies), mosts, strict=True)]
+        spread, centre = torch.std_mean(sets[0], 0, correction=0)
         # a statistic that never varies, such as the chroma of grey images, has weight 0
         scale = torch.where(spread > 1e-6 * centre.abs().clamp_min(1e-3), spread, torch.inf)
         empty = Contrast(centre, scale, centre, centre.sum())
-        read: Callable[[], Iterable[_Block]] = partial(_read_blocks, sets, empty)
-        if sum(map(len, sets)) <= _KEPT:
-            read = partial(iter, [_join_blocks(read())])
-        weight, bias = _fit_logistic(read, 2 * len(centre), penalty)
+        rows = np.concatenate([_terms(empty._standardise(one)).numpy() for one in sets])
+        # clean data has half of the weight, and the named sets share the rest
+        shares = [0.5 / len(sets[0]), *(0.5 / len(copies) / len(one) for one in sets[1:])]
+        counts = [len(one) for one in sets]
+        sign = np.where(np.arange(len(rows)) < counts[0], 1.0, -1.0)
+        weight, bias = _fit_logistic(rows, np.repeat(shares, counts), sign, penalty)
         like = widen(outputs[5][:0])
         found = (centre, scale, torch.from_numpy(weight), torch.tensor(bias))
         return Contrast(*(tensor.to(like) for tensor in found))
@@ -105,73 +110,39 @@ class Style(Fitted):
         return finite_scores(contrast.log_odds(contrast.standardise(outputs)), outputs)
 
 
-def _mean_and_spread(style: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each statistic, (S,) in float64, from blocks of rows."""
-    blocks = style.split(_BLOCK)
-    total = sum((_to_double(block).sum(0) for block in blocks), start=torch.zeros(style.shape[1], dtype=torch.float64))
-    centre = total / len(style)
-    squares = sum(((_to_double(block) - centre).square().sum(0) for block in blocks), start=torch.zeros_like(centre))
-    return centre, (squares / len(style)).sqrt()
-
-
-def _to_double(style: Tensor) -> Tensor:
-    return style.to("cpu", torch.float64)
+def _draw_style(outputs: Outputs, most: int) -> Tensor:
+    """The style of at most so many rows, in float64 on the CPU."""
+    (style,) = read_fields(outputs, "style")
+    return style.detach()[draw_rows(outputs.N, most, 0).to(style.device)].to("cpu", torch.float64)
 
 
 def _terms(z: Tensor) -> Tensor:
     return torch.cat([z, z.abs()], 1)
 
 
-class _Block(NamedTuple):
-    """Some rows of the logistic regression."""
+def _fit_logistic(rows: Floats, share: Floats, sign: Floats, penalty: float) -> tuple[Floats, float]:
+    """Weights and bias of clean rows (sign 1) against shifted ones (−1), by L-BFGS on a convex objective.
 
-    rows: Floats
-    """(n, 2 S)."""
-    share: Floats
-    """(n,): the weight of each row in the mean loss."""
-    sign: Floats
-    """(n,): 1 for clean rows, −1 for shifted ones."""
-
-
-def _read_blocks(sets: list[Tensor], contrast: Contrast) -> Iterator[_Block]:
-    """All rows, some at a time. The first set has half of the weight, and the others share the rest."""
-    for number, style in enumerate(sets):
-        share = 0.5 / len(style) if number == 0 else 0.5 / (len(sets) - 1) / len(style)
-        for part in style.split(_BLOCK):
-            rows = _terms(contrast._standardise(_to_double(part))).numpy()
-            yield _Block(rows, np.full(len(rows), share), np.full(len(rows), 1.0 if number == 0 else -1.0))
-
-
-def _join_blocks(blocks: Iterable[_Block]) -> _Block:
-    return _Block(*map(np.concatenate, zip(*blocks, strict=True)))
-
-
-def _fit_logistic(read: Callable[[], Iterable[_Block]], width: int, penalty: float) -> tuple[Floats, float]:
-    """Weights and bias of clean rows against shifted ones, by L-BFGS on a convex objective.
-
-    The objective is the mean loss plus penalty/2 · |w|². The search runs in coordinates in which its Hessian at 0 is
-    the identity: statistics are strongly correlated, and the search takes tens of steps there in place of hundreds.
+    The objective is the mean loss, with a share of it for each row, plus penalty/2 · |w|². The search runs in
+    coordinates in which its Hessian at 0 is the identity: statistics are strongly correlated, and the search takes tens
+    of steps there in place of hundreds.
     """
     from scipy.linalg import solve_triangular
     from scipy.optimize import minimize
 
-    hessian = sum(((block.rows.T * (block.share / 4)) @ block.rows for block in read()), start=np.zeros((width, width)))
-    curvature = np.linalg.cholesky(hessian + penalty * np.eye(width))
+    width = rows.shape[1]
+    curvature = np.linalg.cholesky((rows.T * (share / 4)) @ rows + penalty * np.eye(width))
 
     def weights(point: Floats) -> Floats:
         return np.asarray(solve_triangular(curvature, point[:-1], lower=True, trans="T"))
 
     def objective(point: Any) -> tuple[float, Floats]:
         weight, bias = weights(point), point[-1]
-        loss, along, slopes = 0.0, np.zeros(width), 0.0
-        for block in read():
-            margins = block.sign * (block.rows @ weight + bias)
-            slope = -block.share * block.sign / (1 + np.exp(np.minimum(margins, 700)))
-            loss += float(block.share @ np.logaddexp(0, -margins))
-            along += slope @ block.rows
-            slopes += float(slope.sum())
-        gradient = solve_triangular(curvature, along + penalty * weight, lower=True)
-        return loss + penalty / 2 * float(weight @ weight), np.append(gradient, slopes)
+        margins = sign * (rows @ weight + bias)
+        slope = -share * sign / (1 + np.exp(np.minimum(margins, 700)))
+        loss = float(share @ np.logaddexp(0, -margins)) + penalty / 2 * float(weight @ weight)
+        gradient = solve_triangular(curvature, slope @ rows + penalty * weight, lower=True)
+        return loss, np.append(gradient, slope.sum())
 
     options: Any = {"maxiter": 2000, "maxcor": 20, "gtol": 1e-7, "ftol": 1e-12}
     found = minimize(objective, np.zeros(width + 1), jac=True, method="L-BFGS-B", options=options).x
