@@ -1,8 +1,8 @@
 """What a benchmark's folder says about style, spectrum, attribution, shift-aware and mirrored models, seed by seed.
 
-Run with: .venv/bin/python tools/shift_study.py GRID [--families] [--to results/shift]
+Run with: .venv/bin/python tools/shift_study.py GRID [GRID …] [--families] [--to results/shift]
 
-GRID comes from `shiftprism benchmark --suite paper --data cifar10 --runs vanilla=RUN … --scores g,h,u,gen,knn,style,\
+A GRID comes from `shiftprism benchmark --suite paper --data cifar10 --runs vanilla=RUN … --scores g,h,u,gen,knn,style,\
 spectrum --calibrators temperature,shift-aware [--mirror] --out GRID`. What rows do not hold is computed from the stored
 Outputs: the oracle (a temperature for each condition), the sampling floor of the ECE, and, with `--families`, what
 `style` and `shift-aware` do on a family of extras that they were fitted without. With `--to`, the folder gets the rows
@@ -118,7 +118,7 @@ def oracle(cell: CellFolder) -> str:
     return f"{fmean(best):.4f}; {fmean(floor):.4f}"
 
 
-def leave_out_families(name: str, cell: CellFolder) -> None:
+def leave_out_families(cell: CellFolder) -> dict[str, str]:
     """Fitted without a family of extras, to half of the copies; judged on this family's other half."""
     held, truth = load(cell.outputs("held-out"))
     even = torch.arange(held.N) % 2 == 0
@@ -131,7 +131,7 @@ def leave_out_families(name: str, cell: CellFolder) -> None:
     }
     half = {key: torch.arange(len(one[1])) % 2 == 0 for key, one in sets.items()}
     temperature = Temperature.fit(held.rows(even), truth[even])
-    print(f"\n| {name}: left out | `style` | ECE: temperature | shift-aware | clean ECE |\n|---|---|---|---|---|")
+    found = {}
     for family, left in FAMILIES.items():
         kept = {key: (one[0].rows(half[key]), one[1][half[key]]) for key, one in sets.items() if key[0] not in left}
         named = {f"{extra} {s}": one for (extra, s), one in kept.items()}
@@ -141,12 +141,13 @@ def leave_out_families(name: str, cell: CellFolder) -> None:
         tested = [(sets[e, s][0].rows(~half[e, s]), sets[e, s][1][~half[e, s]]) for e in left for s in LEVELS]
         seen = fmean(auroc(style(inside), style(one)) for one, _ in tested)
         eces = [fmean(ece(fit.probabilities(one), y) for one, y in tested) for fit in (temperature, aware)]
-        clean = ece(aware.probabilities(inside), truth[~even])
-        print(f"| {family} | {100 * seen:.1f} | {eces[0]:.4f} | {eces[1]:.4f} | {clean:.4f} |", flush=True)
+        found[family] = f"{100 * seen:.1f} / {eces[0]:.3f} / {eces[1]:.3f}"
+    return found
 
 
-def study(grid: Path, families: bool) -> None:
-    cells = [cell for cell in ResultsFolder(grid).cells() if cell.rows.exists() and "pixels" not in cell.path.name]
+def study(grids: list[Path], families: bool) -> None:
+    every = [cell for grid in grids for cell in ResultsFolder(grid).cells()]
+    cells = [cell for cell in every if cell.rows.exists() and "pixels" not in cell.path.name]
     mirrored = [cell for cell in cells if "-mirrored-" in cell.path.name]
     cells = [cell for cell in cells if cell not in mirrored]
     names = [cell.path.name.removeprefix("cifar10-") for cell in cells]
@@ -162,36 +163,42 @@ def study(grid: Path, families: bool) -> None:
             values = [own(shift, subject, metric) for own in (once, twice)]
             print(f"{cell.path.name}: {subject} {metric} on {shift} {percent(values)}")
     if families:
-        for name, cell in zip(names, cells, strict=True):
-            leave_out_families(name, cell)
+        found = [leave_out_families(cell) for cell in cells]
+        print("\n| family left out: `style` / ECE of temperature / of shift-aware | " + " | ".join(names) + " |")
+        print("|---" * (len(names) + 1) + "|")
+        for family in FAMILIES:
+            print(f"| {family} | " + " | ".join(one[family] for one in found) + " |")
 
 
-def publish(grid: Path, folder: Path, tables: str) -> None:
+def publish(grids: list[Path], folder: Path, tables: str) -> None:
     """The rows and the tables, with the commands that made them."""
-    ResultsFolder(grid).collect().write_brief(folder)  # of the cells: a benchmark that was killed has not joined them
-    commands = "\n".join(f"    {text}" for text in list_commands(ResultsFolder(grid)))
+    places = [ResultsFolder(grid) for grid in grids]
+    # of the cells: a benchmark that was killed has not joined them
+    Results.concat(place.collect() for place in places).write_brief(folder)
+    commands = "\n".join(f"    {text}" for place in places for text in list_commands(place))
     text = f"# Style, spectrum, attribution and shift-aware on trained networks\n\n{ABOUT}\n{commands}\n\n{tables}"
     write_text(folder / "README.md", text)
 
 
-ABOUT = """Made by `python tools/shift_study.py GRID --to results/shift`. `rows.jsonl` beside it has the rows; oracle
-and sampling floor come from stored Outputs. A column is a network (model and seed): CIFAR-10, backbone `fast`, preset
-`laptop`, 45,000 images; fitted on the 5,000 held-out ones and their copies under the extras; 2,000 images a corrupted
-condition. What it means: [docs/style.md](../../docs/style.md#what-was-measured). GRID was filled by
+ABOUT = """Made by `python tools/shift_study.py GRID … --families --to results/shift`. `rows.jsonl` beside it has the
+rows; oracle, sampling floor and the families left out come from stored Outputs. A column is a network (model and seed):
+CIFAR-10, backbone `fast`, preset `laptop` (`laptop-robust`: that preset, vanilla head), 45,000 images; fitted on the
+5,000 held-out ones and their copies under the extras; 2,000 images a corrupted condition. What it means:
+[docs/style.md](../../docs/style.md#what-was-measured). The grids were filled by
 """
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("grid", type=Path)
+    parser.add_argument("grids", type=Path, nargs="+", metavar="GRID")
     parser.add_argument("--families", action="store_true")
     parser.add_argument("--to", type=Path, metavar="FOLDER")
     words = parser.parse_args()
     written = io.StringIO()
     with contextlib.redirect_stdout(written) if words.to else contextlib.nullcontext():
-        study(words.grid, words.families)
+        study(words.grids, words.families)
     if words.to:
-        publish(words.grid, words.to, written.getvalue())
+        publish(words.grids, words.to, written.getvalue())
         print(words.to / "README.md")
 
 
