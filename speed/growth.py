@@ -8,9 +8,10 @@ A cell is a score at one N, K and D: it is fitted to N rows and scores the same 
 Outputs that are mapped and not loaded. Ranks have a reference of 10,000 rows, style 10,000 shifted copies, whatever N.
 Scoring ends after --scoring-seconds; its time is then scaled to N rows, and the table writes ≈ before it. Rows are
 scored one block after another with nothing kept but the values, so time and memory of the rest are those of the first.
-Memory is the largest anonymous resident set (RssAnon, looked at every 10 ms) beyond that of the process before the fit:
-pages of the mapped file come on top, and the kernel takes those back when it needs them. A cell that takes longer than
---most-seconds is stopped; larger N of the same score are then left out, and the table says so.
+Exponents are fitted without these cells. Memory is the largest anonymous resident set (RssAnon, looked at every 10 ms)
+beyond that of the process before the fit, so while scoring it has the fitted score in it: pages of the mapped file come
+on top, and the kernel takes those back when it needs them. A cell that takes longer than --most-seconds is stopped;
+larger N of the same score are then left out, and the table says so.
 """
 
 import argparse
@@ -79,7 +80,7 @@ def measure_missing(words: argparse.Namespace, cells: list[Cell]) -> None:
     k, d, most = missing[0].k, missing[0].d, max(cell.n for cell in missing)
     file = (words.files or words.to.parent) / f"outputs-{most}-{k}-{d}.safetensors"
     make_outputs(file, most, k, d)
-    slow: set[str] = set()
+    slow = {row["score"] for row in read_rows(words.to) if "stopped" in row and (row["k"], row["d"]) == (k, d)}
     try:
         for cell in missing:
             row = {"stopped": "a smaller N took too long"} if cell.score in slow else run_alone(words, file, cell)
@@ -116,8 +117,8 @@ def run_alone(words: argparse.Namespace, file: Path, cell: Cell) -> dict[str, An
 def send_measured(sender: Any, file: Path, cell: Cell, seconds: float) -> None:
     try:
         sender.send(measure(file, cell, seconds))
-    except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:
-        sender.send({"stopped": str(error).splitlines()[0]})
+    except Exception as error:
+        sender.send({"stopped": f"{type(error).__name__} {error}".splitlines()[0]})
 
 
 def make_outputs(file: Path, n: int, k: int, d: int) -> None:
@@ -154,17 +155,18 @@ def measure(file: Path, cell: Cell, seconds: float) -> dict[str, Any]:
     shifted, head = some._replace(style=some.style + 0.5), make_head(cell.k, whole.D)
     with torch.no_grad():
         SCORES["msp"](outputs.rows(slice(0, 8)))  # what torch sets up once
+        before = anonymous()
         with watch() as fitting:
             fitted = SCORES[cell.score].fit(outputs, labels, head=head, reference=some, shifted=shifted)
         with watch() as scoring:
             scored = score_for(seconds, fitted, outputs)
     return {
         "fit_seconds": fitting["seconds"],
-        "fit_mb": fitting["mb"],
+        "fit_mb": fitting["most"] - before,
         "score_seconds": scoring["seconds"] * n / scored,
         "scored": scored,
-        "score_mb": scoring["mb"],
-        "whole_mb": max(fitting["whole"], scoring["whole"]),
+        "score_mb": scoring["most"] - before,
+        "whole_mb": max(fitting["most"], scoring["most"]),
         "file_mb": os.path.getsize(file) / 2**20,
         "threads": torch.get_num_threads(),
     }
@@ -187,10 +189,9 @@ def score_for(seconds: float, score: Any, outputs: Outputs) -> int:
 
 @contextmanager
 def watch() -> Iterator[dict[str, float]]:
-    """Seconds of the block, and the largest anonymous memory in it: beyond what there was (`mb`), and the whole."""
+    """Seconds of the block, and the largest anonymous memory in it, in megabytes."""
     found: dict[str, float] = {}
-    before, stopped = anonymous(), threading.Event()
-    peak = [before]
+    stopped, peak = threading.Event(), [anonymous()]
 
     def look() -> None:
         while not stopped.wait(0.01):
@@ -203,8 +204,7 @@ def watch() -> Iterator[dict[str, float]]:
     found["seconds"] = time.perf_counter() - began
     stopped.set()
     thread.join()
-    found["whole"] = max(peak[0], anonymous())
-    found["mb"] = found["whole"] - before
+    found["most"] = max(peak[0], anonymous())
 
 
 def anonymous() -> float:
@@ -237,6 +237,8 @@ def make_tables(rows: list[dict[str, Any]]) -> str:
         for name in names:
             columns = [describe(cells.get(Cell(name, n, k, d)), what) for what in ("fit", "score") for n in sizes]
             texts.append(f"| `{name}` | {' | '.join(columns)} |")
+        own = [row for cell, row in cells.items() if (cell.k, cell.d) == (k, d) and "stopped" not in row]
+        texts.append(f"\nThe largest process had {max((row['whole_mb'] for row in own), default=0):,.0f} MB.")
     texts += ["\nFitted exponents, time ~ N^a K^b D^c, memory ~ N^a of cells above 50 MB\n"]
     what = ("fit_seconds", "score_seconds")
     titles = [f"{part.split('_')[0]} {axis}" for part in what for axis in "NKD"]
@@ -244,7 +246,8 @@ def make_tables(rows: list[dict[str, Any]]) -> str:
     texts.append("|---" + "|--:" * 7 + "|")
     for name in names:
         own = [row for cell, row in cells.items() if cell.score == name and "stopped" not in row]
-        powers = [power for part in what for power in fit_exponents(own, part)]
+        whole = [row for row in own if row["scored"] >= row["n"]]
+        powers = [*fit_exponents(own, "fit_seconds"), *fit_exponents(whole, "score_seconds")]
         texts.append(f"| `{name}` | {' | '.join(map(write_power, powers))} | {write_power(memory_exponent(own))} |")
     return "\n".join(texts)
 
