@@ -22,8 +22,6 @@ from exported import Exported
 from shiftprism import archives
 from shiftprism.archives import Part, ScoredImage, list_parts, list_places
 from shiftprism.cli import main
-from shiftprism.cli._verdict_files import make_row
-from shiftprism.cli._verdict_parts import VerdictParts
 from shiftprism.detector import score_files
 from shiftprism.runtime import load
 
@@ -112,12 +110,24 @@ def test_a_tar_shard_has_the_rows_of_its_images(
     assert_same(score(part), alone, name)
 
 
-def test_a_shard_that_is_cut_keeps_the_rows_before_the_cut(
-    images: dict[str, bytes], score: Callable[[Part], list[ScoredImage]], alone: dict[str, ScoredImage]
+HEADERS = 20 * 2048
+"""Where the header of image 20 begins: 512 bytes of header and 512 of data, twice an image."""
+
+
+@pytest.mark.parametrize("cut", [HEADERS, HEADERS + 300, HEADERS + 700, "damaged"])
+def test_a_shard_that_breaks_off_keeps_the_rows_before(
+    images: dict[str, bytes],
+    score: Callable[[Part], list[ScoredImage]],
+    alone: dict[str, ScoredImage],
+    cut: "int | str",
 ) -> None:
-    """Fails if the error of tarfile ends the part, or ends it without a row that says so."""
-    path = write_tar(Path("cut.tar"), images)
-    path.write_bytes(path.read_bytes()[: 20 * 2048 + 700])  # 512 of header and 512 of data, twice an image
+    """Between two images, in a header, in an image, or with a header that is changed: `tarfile` says so of one only."""
+    content = bytearray(write_tar(Path("cut.tar"), images).read_bytes())
+    if isinstance(cut, int):
+        del content[cut:]
+    else:
+        content[HEADERS + 150] ^= 1  # of the checksum
+    Path("cut.tar").write_bytes(content)
     *kept, last = score(next(list_parts(["cut.tar"])))
     assert_same(kept, dict(list(alone.items())[: len(kept)]), "cut.tar")
     assert 18 <= len(kept) <= 21
@@ -125,6 +135,16 @@ def test_a_shard_that_is_cut_keeps_the_rows_before_the_cut(
     assert last.problem.startswith(f"the archive cannot be read after {len(kept)} images (")
     (missing,) = score(next(list_parts(["nothing.tar"])))
     assert "after 0 images" in missing.problem
+
+
+def test_a_name_with_a_slash_stays_in_its_shard(
+    images: dict[str, bytes], score: Callable[[Part], list[ScoredImage]]
+) -> None:
+    with tarfile.open("shard.tar", "w") as tar:
+        about = tarfile.TarInfo("/abs/x.png")
+        about.size = len(images["000.png"])
+        tar.addfile(about, io.BytesIO(images["000.png"]))
+    assert [image.path for image in score(next(list_parts(["shard.tar"])))] == ["shard.tar/abs/x.png"]
 
 
 def test_a_parquet_file_has_the_rows_of_its_images(
@@ -146,6 +166,15 @@ def test_a_parquet_file_has_the_rows_of_its_images(
     first, second = [image for part in list_parts(["bare.parquet"]) for image in score(part)]
     assert (first.path, first.label) == ("bare.parquet/0", alone["000.png"].label)
     assert (second.path, second.problem) == ("bare.parquet/1", "this row has no image")
+    elsewhere = {"url": ["000.png", "http://somewhere/x.png", "001.png"]}
+    parquet.write_table(arrow.table(elsewhere), "photos/urls.parquet")
+    first, second, third = score(next(list_parts(["photos/urls.parquet"])))
+    assert (first.label, third.label) == (alone["000.png"].label, alone["001.png"].label)
+    assert "s3://bucket/folder but got http://somewhere/x.png" in second.problem
+    structures = [{"bytes": contents[1], "path": "001.png"}, {"bytes": None, "path": "000.png"}]
+    parquet.write_table(arrow.table({"image": structures}), "photos/hf.parquet")
+    _, named = score(next(list_parts(["photos/hf.parquet"])))
+    assert (named.path, named.label) == ("photos/hf.parquet/000.png", alone["000.png"].label)
 
 
 def test_the_column_of_images_is_asked_for_where_it_is_not_clear(images: dict[str, bytes]) -> None:
@@ -167,54 +196,42 @@ def test_a_damaged_parquet_file_is_a_row_with_its_reason(
     (row,) = score(next(list_parts(["bad.parquet"])))
     assert row.verdict is None
     assert "after 0 images" in row.problem
+    # it was damaged only while it was listed: its other row groups are unknown, so the part is not done
+    part = next(list_parts(["bad.parquet"]))
+    parquet.write_table(arrow.table({"image": list(images.values())}), "bad.parquet", row_group_size=15)
+    with pytest.raises(RuntimeError, match="could not be read when it was listed, and can be now"):
+        score(part)
+
+
+def test_a_storage_that_fails_is_no_row(
+    images: dict[str, bytes], score: Callable[[Part], list[ScoredImage]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if an expired token becomes rows, which a later command would take for done."""
+
+    class Expired:
+        def open_input_stream(self, path: str, **options: Any) -> Any:
+            if path.endswith("gone.png"):
+                raise FileNotFoundError(2, "No such file or directory")
+            raise OSError("When reading key: AWS Error ACCESS_DENIED during HeadObject operation")
+
+    monkeypatch.setattr("shiftprism.archives._open_bucket", lambda bucket: Expired())
+    for name in ("s3://b/a.png", "s3://b/a.tar"):
+        with pytest.raises(RuntimeError, match=r"s3://b/a\.\w+ \(When reading key: AWS Error ACCESS_DENIED"):
+            score(next(list_parts([name])))
+    (row,) = score(next(list_parts(["s3://b/gone.png"])))
+    assert row.problem == "No such file or directory"
 
 
 def test_a_disk_that_a_worker_does_not_have_fails_the_part(score: Callable[[Part], list[ScoredImage]]) -> None:
     """Fails if the part becomes rows that say "No such file": a later command would take them for done."""
-    for name in ("a.png", "b.tar"):
-        with pytest.raises(ValueError, match=f"every worker shares but got /no/such/disk/{name}, which "):
-            score(next(list_parts([name], folder="/no/such/disk")))
+    for name, folder in (("a.png", "/no/such/disk"), ("b.tar", "/no/such/disk"), ("/no/such/disk/a.png", "/tmp")):
+        with pytest.raises(ValueError, match="every worker shares but got /no/such/disk, which "):
+            score(next(list_parts([name], folder=folder)))
 
 
 def test_other_storages_are_refused(images: dict[str, bytes]) -> None:
     with pytest.raises(ValueError, match="s3://bucket/folder but got gs://a/b"):
         list(list_places(["gs://a/b"]))
-
-
-def rows_of(paths: list[str], detector: str = "d") -> list[dict[str, Any]]:
-    return [make_row(ScoredImage(path, None, -1, f"reason of {path}"), detector) for path in paths]
-
-
-def test_parts_become_one_file_in_the_order_of_the_paths(tmp_path: Path) -> None:
-    """Fails if a row group that overlaps another is copied before it, or rows of the first run are lost."""
-    to = tmp_path / "v.parquet"
-    first = VerdictParts(to, "d", force=False)
-    first.add("one", rows_of(["b/3", "b/1", "ä", "a/9"]))
-    first.add("two", rows_of(["c", "b/2"]))
-    assert first.finish() == {"skipped": 6}
-    assert not first.folder.exists()
-    second = VerdictParts(to, "d", force=False)
-    assert (second.keys, second.paths) == ({"one", "two"}, {"b/3", "b/1", "ä", "a/9", "c", "b/2"})
-    second.add("three", rows_of(["b/25", "0"]))
-    second.finish()
-    found = parquet.read_table(to).to_pylist()
-    expected = sorted(["b/3", "b/1", "ä", "a/9", "c", "b/2", "b/25", "0"])
-    assert [row["path"] for row in found] == expected
-    assert [row["problem"] for row in found] == [f"reason of {path}" for path in expected]
-    assert VerdictParts(to, "d", force=False).keys == {"one", "two", "three"}
-
-
-def test_parts_of_another_detector_are_refused(tmp_path: Path) -> None:
-    to = tmp_path / "v.parquet"
-    VerdictParts(to, "d", force=False).add("one", rows_of(["a"]))
-    with pytest.raises(ValueError, match=r"written by the same detector .* of d, and this is e; "):
-        VerdictParts(to, "e", force=False)
-    assert VerdictParts(to, "e", force=True).paths == set()
-    parquet.write_table(arrow.table({"x": [1]}), to)
-    with pytest.raises(ValueError, match="it has other columns"):
-        VerdictParts(to, "d", force=False)
-    with pytest.raises(ValueError, match=r"a \.parquet file with --cluster but got v\.csv"):
-        VerdictParts(Path("v.csv"), "d", force=False)
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,31 @@ def test_it_is_the_detector_of_one_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("here")
+def test_an_image_of_another_size_is_left_out_and_a_copy_that_fails_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier, _ = make_model(), write_digits(tmp_path / "photos")
+    Image.new("L", (9, 9)).save(tmp_path / "photos/0070.png")
+    paths = list_images(tmp_path / "photos")
+
+    def fit() -> under_test.FittedFiles:
+        return fit_on_cluster(classifier, paths, folder=tmp_path / "parts", concept="energy", copies=4)
+
+    def fail(*words: Any, **options: Any) -> Any:
+        raise ValueError("Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(under_test, "make_shifted_copies", fail)
+        with pytest.raises(OSError, match=r"Stale file handle; it was readable when the fit began\); the others"):
+            fit()
+    found = fit()
+    (problem,) = found.problems
+    assert problem.startswith(f"{tmp_path}/photos/0070.png: ")
+    assert "of 8 × 8 pixels but got 9 × 9" in problem
+    assert len(found.paths) == COUNT - 1
+
+
+@pytest.mark.usefixtures("here")
 def test_broken_files_are_left_out_and_named_and_finished_parts_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +143,13 @@ def test_broken_files_are_left_out_and_named_and_finished_parts_are_kept(
     kept = [image for number, image in enumerate(data.images) if number != 3]
     same(found.detector, Detector.fit(classifier, kept, concept="energy", copies=4))
     with pytest.raises(ValueError, match="Expected `paths` to be images that can be read"):
-        fit_on_cluster(classifier, [tmp_path / "photos/0003.png"], folder=tmp_path / "parts")
+        fit_on_cluster(classifier, [tmp_path / "photos/0003.png"] * 50, folder=tmp_path / "parts")
+    FORWARDED.clear()
+    with pytest.raises(ValueError, match=r"at least 50 held-out images for a false-alarm rate of 0\.05 but got 49"):
+        fit_on_cluster(classifier, paths[:49], folder=tmp_path / "parts")
+    with pytest.raises(ValueError, match="on a disk that every worker shares but got /no/such/disk"):
+        fit_on_cluster(classifier, ["/no/such/disk/0.png"] * 50, folder=tmp_path / "parts")
+    assert len(FORWARDED) == 1
     with pytest.raises(ValueError, match="Expected `paths` to be files of images but got none"):
         fit_on_cluster(classifier, [], folder=tmp_path / "parts")
 

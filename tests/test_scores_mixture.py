@@ -1,12 +1,15 @@
 """The Gaussian mixture against SciPy, in all forms in which it keeps a class."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
 from scipy import special, stats
 
 from examples import draw_outputs
-from shiftprism.scores import ClassMoments, GaussianMixture
+from shiftprism.scores import GaussianMixture
+from shiftprism.scores._moments import _Spreads
 
 LABELS = torch.arange(120) % 4
 
@@ -60,8 +63,20 @@ def test_a_fit_of_the_mixture_reads_one_class_at_a_time(monkeypatch: pytest.Monk
         GaussianMixture.statistics(known.rows(part), labels[part]) for part in (slice(0, 40), slice(40, None))
     )
     summed = GaussianMixture.from_statistics(first + rest, dtype=torch.float64)
-    monkeypatch.setattr(ClassMoments, "of", None)  # which keeps the spreads of all classes
+    alive: list[int] = []
+    made: list[weakref.ref[torch.Tensor]] = []
+    read = _Spreads.__getitem__
+
+    def watch(spreads: _Spreads, k: int) -> torch.Tensor:
+        alive.append(sum(one() is not None for one in made))
+        spread = read(spreads, k)
+        made.append(weakref.ref(spread))
+        return spread
+
+    monkeypatch.setattr(_Spreads, "__getitem__", watch)
     fitted = GaussianMixture.fit(known, labels)
+    assert len(alive) > 4
+    assert max(alive) <= 2, "while a class is read, no more than those before it of two loops are in memory"
     assert fitted.borrowed.tolist() == summed.borrowed.tolist() == [False, True, True, False]
     assert fitted.classes.tolist() == [0, 2, 3, 1]
     new = draw_outputs(30, seed=2, width=20)

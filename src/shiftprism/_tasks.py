@@ -1,11 +1,14 @@
 """Independent tasks on the cores of this machine (joblib) or on a Ray cluster; no scheduler of our own."""
 
+import os
+import socket
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from multiprocessing import Manager
+from pathlib import Path
 from queue import Queue
 from typing import Any, NamedTuple
 
@@ -151,6 +154,17 @@ def connect(cluster: str) -> Iterator[Any]:
             ray.shutdown()
 
 
+def check_shared_disk(paths: "Iterable[str | Path]") -> None:
+    """In a worker: refuse files of which not even a folder is here, since another machine listed a disk of its own.
+
+    Without this, each of them would be called missing, and a later run would not try them again.
+    """
+    folders = {os.path.dirname(path) for path in paths}
+    if folders and not any(map(os.path.isdir, folders)):
+        got = f"{min(folders)}, which {socket.gethostname()} does not have"
+        raise wrong("images", "on a disk that every worker shares", got, "mount it there, or put them into s3://")
+
+
 def _run_on_ray(work: Work, items: Iterable[Any], cluster: str, device: str) -> Iterator[TaskResult]:
     with connect(cluster) as ray:
         resources = ray.cluster_resources()
@@ -165,7 +179,7 @@ def _run_on_ray(work: Work, items: Iterable[Any], cluster: str, device: str) -> 
         while True:
             # some wait for a worker, so that none idles, and not all: there may be a million
             most = max(_LEAST_RUNNING, 2 * int(ray.cluster_resources().get("CPU", 1)))
-            for number, item in islice(waiting, most - len(running)):
+            for number, item in islice(waiting, max(0, most - len(running))):  # fewer than before where a node was lost
                 running[remote.remote(shared, number, item, 1, device)] = number
             if not running:
                 return

@@ -7,7 +7,6 @@ is scored again by another. Nothing is written here: results come back to the ca
 import hashlib
 import os
 import posixpath
-import socket
 import tarfile
 import tempfile
 from collections import deque
@@ -20,7 +19,7 @@ import torch
 
 from shiftprism._errors import wrong
 from shiftprism._extras import need
-from shiftprism._tasks import connect, run_tasks
+from shiftprism._tasks import check_shared_disk, connect, run_tasks
 from shiftprism.datasets import MOST_BYTES, NOTES, EncodedImage, list_images
 from shiftprism.detector import score_files
 from shiftprism.runtime import ExportedDetector, load
@@ -37,6 +36,8 @@ _BESIDE = frozenset((".cls", ".id", ".index", ".key"))
 _PATH_COLUMNS = ("path", "file_name", "filename", "file", "key", "__key__", "url", "id")
 _ROWS = 64
 """Rows of a Parquet file that are read at a time."""
+_UNKNOWN_GROUPS = -1
+"""The row group of a Parquet file that could not be opened when it was listed."""
 _REMOTE_THREADS = 8
 """Threads of a worker that read images over a network: each waits most of the time."""
 
@@ -201,7 +202,7 @@ def _open_model(model: _Model) -> ExportedDetector:
 
 def _score_part(model: _Model, part: Part, threads: int, device: str) -> list[ScoredImage]:
     """In a worker: the verdicts on the images of a part."""
-    _check_disk(part)
+    check_shared_disk(os.path.join(part.folder, name) for name in part.names if not is_uri(name))
     detector = _open_model(model)
     names: deque[str] = deque()
     problems: list[ScoredImage] = []
@@ -240,6 +241,8 @@ def _read_part(part: Part, problems: list[ScoredImage]) -> Iterator[_Named]:
             count += 1
             yield item
     except (OSError, ValueError, EOFError, tarfile.TarError) as error:  # pyarrow's errors are ValueErrors and OSErrors
+        if is_uri(archive) and _is_failure(error):
+            raise _StorageFailure(f"{archive} ({_one_line(error)})") from error
         reason = f"the archive cannot be read after {count} images ({_one_line(error)})"
         problems.append(ScoredImage(archive, None, -1, reason))
 
@@ -249,29 +252,51 @@ def _read_files(part: Part) -> Iterator[_Named]:
         yield name, partial(_read_remote, name) if is_uri(name) else Path(part.folder, name)
 
 
-def _check_disk(part: Part) -> None:
-    """Refuse a part that another machine listed on a disk of its own: its rows would all say that there is no file."""
-    places = [os.path.join(part.folder, name) for name in part.names if not is_uri(name)]
-    if places and not os.path.isdir(part.folder) and not any(map(os.path.exists, places)):
-        got = f"{places[0]}, which {socket.gethostname()} does not have"
-        raise wrong("images", "on a disk that every worker shares", got, "mount it there, or put them into s3://")
+class _StorageFailure(RuntimeError):
+    """A storage did not answer, or not this worker: the part fails, and a later run tries it again.
+
+    No OSError, which would be the reason of a single image.
+    """
+
+
+def _is_failure(error: Exception) -> bool:
+    """Whether it is the storage that failed, and not that a file is missing or damaged. pyarrow's errors are alike."""
+    return isinstance(error, OSError) and not isinstance(error, FileNotFoundError) and "AWS Error" in str(error)
 
 
 def _read_remote(name: str) -> bytes:
-    system, path = _open_place(name, "")
-    with system.open_input_stream(path) as file:
-        content: bytes = file.read(MOST_BYTES + 1)
+    try:
+        system, path = _open_place(name, "")
+        with system.open_input_stream(path) as file:
+            content: bytes = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise _StorageFailure(f"{name} ({_one_line(error)})") from error
     return content
+
+
+class _TarMember(tarfile.TarInfo):
+    """A member whose header must be whole: `tarfile` takes a damaged or missing one for the end of the archive."""
+
+    @classmethod
+    def fromtarfile(cls, tar: tarfile.TarFile) -> "_TarMember":
+        try:
+            return super().fromtarfile(tar)
+        except tarfile.HeaderError as error:
+            if type(error).__name__ == "EOFHeaderError":  # the block of zeros that ends an archive
+                raise
+            raise tarfile.ReadError(f"it breaks off: {error}") from error
 
 
 def _read_tar(part: Part, archive: str) -> Iterator[_Named]:
     system, path = _open_place(archive, part.folder)
-    with system.open_input_stream(path, compression=None) as file, tarfile.open(fileobj=file, mode="r|*") as tar:
+    with system.open_input_stream(path, compression=None) as file, _open_tar(file) as tar:
         for member in tar:
             tar.members = []  # type: ignore[attr-defined]  # otherwise it keeps all of them
             if not member.isfile() or _is_beside(member.name, NOTES | _BESIDE):
                 continue
-            name = posixpath.join(archive, member.name.removeprefix("./"))
+            name = posixpath.join(archive, member.name.removeprefix("./").lstrip("/"))
             if member.size > MOST_BYTES:
                 yield name, partial(_refuse, f"it has {member.size:,} bytes, and at most {MOST_BYTES:,} are read")
                 continue
@@ -280,18 +305,27 @@ def _read_tar(part: Part, archive: str) -> Iterator[_Named]:
             yield name, partial(bytes, content.read())
 
 
+def _open_tar(file: Any) -> tarfile.TarFile:
+    return tarfile.open(fileobj=file, mode="r|*", tarinfo=_TarMember)
+
+
 def _read_row_group(part: Part, archive: str) -> Iterator[_Named]:
     parquet = need("pyarrow.parquet", "parquet")
     system, path = _open_place(archive, part.folder)
     images, *named = part.columns
-    with system.open_input_file(path) as opened, parquet.ParquetFile(opened) as file:
+    # Without these settings the whole row group would be in memory, twice.
+    settings = {"pre_buffer": False, "buffer_size": 1 << 20}
+    with system.open_input_file(path) as opened, parquet.ParquetFile(opened, **settings) as file:
+        if part.group == _UNKNOWN_GROUPS:
+            raise _StorageFailure(f"{archive} could not be read when it was listed, and can be now; start again")
         first = sum(file.metadata.row_group(group).num_rows for group in range(part.group))
         for batch in file.iter_batches(_ROWS, row_groups=[part.group], columns=list(part.columns)):
             for row in batch.to_pylist():
                 value: Any = row[images]
                 name = row[named[0]] if named else None
                 if isinstance(value, dict):
-                    value, name = value.get("bytes"), name or value.get("path")
+                    content, own = value.get("bytes"), value.get("path")
+                    value, name = own if content is None else content, name or own
                 name = value if isinstance(value, str) and name is None else name
                 yield f"{archive}/{first if name is None else name}", _find_image(value, archive, part.folder)
                 first += 1
@@ -303,7 +337,11 @@ def _find_image(value: Any, archive: str, folder: str) -> _Read:
         return partial(bytes, value)
     if not value:
         return partial(_refuse, "this row has no image")
-    if is_uri(value):
+    try:
+        remote = is_uri(value)
+    except ValueError as error:  # http://, say
+        return partial(_refuse, _one_line(error))
+    if remote:
         return partial(_read_remote, value)
     if is_uri(archive):
         return partial(_read_remote, f"{posixpath.dirname(archive)}/{value}")
@@ -320,8 +358,10 @@ def _list_row_groups(name: str, folder: str, column: str | None) -> Iterator[Par
     try:
         with system.open_input_file(path) as opened, parquet.ParquetFile(opened) as file:
             columns, groups = _choose_columns(file.schema_arrow, name, column), file.num_row_groups
-    except (OSError, arrow.ArrowException):
-        yield Part("parquet", (name,), folder, 0, (column or "image",))  # its one row says why
+    except (OSError, arrow.ArrowException) as error:
+        if is_uri(name) and _is_failure(error):
+            raise wrong("images", "in a storage that answers", f"{name} ({_one_line(error)})", "try again") from error
+        yield Part("parquet", (name,), folder, _UNKNOWN_GROUPS, (column or "image",))  # its one row says why
         return
     yield from (Part("parquet", (name,), folder, group, columns) for group in range(groups))
 

@@ -18,7 +18,7 @@ from shiftprism._errors import wrong
 from shiftprism._files import read_json
 from shiftprism.benchmark._plan import Plan, parse_run
 from shiftprism.classifier import Classifier, predict
-from shiftprism.corruptions import find_corruption
+from shiftprism.corruptions import CORRUPTIONS, find_corruption
 from shiftprism.datasets import ImageFile, list_labelled, read_images
 from shiftprism.detector import prepare_for
 from shiftprism.outputs import Outputs
@@ -119,8 +119,13 @@ def list_photo_shifts(plan: Plan, data: str) -> list[PhotoShift]:
     known = set(list_labelled(data, "all").names)
     shifts = []
     kinds: list[tuple[str, Kind]] = [(plan.near, "concept"), (plan.far, "both")]
+    taken = {"clean", "train", "held-out", "corrupted", *CORRUPTIONS}
     for folder, kind in kinds:
         if folder:
+            if Path(folder).name in taken:  # a row is known by it, and the file of its Outputs
+                flag = "near" if kind == "concept" else "far"
+                raise wrong(flag, "a folder with a name of its own", folder, "rename it, or link to it by another name")
+            taken.add(Path(folder).name)
             found = list_labelled(folder, "all")
             if both := sorted(known & set(found.names)):
                 flag = "near" if kind == "concept" else "far"

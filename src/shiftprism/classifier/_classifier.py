@@ -115,13 +115,14 @@ class Classifier(nn.Module):
         return floats[0]
 
     def normalise(self, images: Tensor) -> Tensor:
-        """(x − mean) / std by channel, in the precision of `mean`; uint8 is divided by 255 first.
+        """(x − mean) / std by channel, of uint8 divided by 255; in float32 at least, then in the precision of `mean`.
 
         Images of another size than the model's are resized and cropped before, where `preprocessing` has a rule.
         """
         images = self._match_size(images)
         if images.dtype == torch.uint8:
-            images = images.to(self.mean.dtype) / 255
+            # not in half precision, which would make another image of it than floats are
+            images = images.to(torch.promote_types(self.mean.dtype, torch.float32)) / 255
         self._check_shape(images)
         return ((images - self.mean) / self.std).to(self.mean.dtype)
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from shiftprism.detector import Detector
 
 
+MORE_IMAGES = "name a folder of more images with --data, or allow more false alarms with --false-alarm"
+
+
 class Levels(TypedDict):
     """What a detector promises."""
 
@@ -47,11 +50,12 @@ def fit_folder(
     """The detector, and what it was fitted to. Finished parts wait in a folder beside `out`."""
     from shiftprism.cli._held_out import FileImages, Images, find_classes
     from shiftprism.datasets import list_images
-    from shiftprism.detector import fit_on_cluster
+    from shiftprism.detector import check_count, fit_on_cluster
 
     paths = list_images(folder)
     if not paths:
         raise wrong("--data", "a folder with images", f"{folder} without any", "name another")
+    check_count(len(paths), levels["false_alarm"], levels["confidence"], name="--data", advice=MORE_IMAGES)
     fitted = fit_on_cluster(
         classifier,
         paths,

@@ -69,6 +69,7 @@ def score_on_cluster(console: "Console", order: Order, force: bool) -> Counter[s
     identity = f"{detector.fingerprint[:16]} at {levels}"
     file = VerdictParts(order.to, identity, force)
     parts = _list_missing(order, file)
+    file.start()
     if file.paths:
         rest = f"; {len(parts)} parts are missing" if parts else ""
         console.print(f"{len(file.paths)} images are in {order.to} already{rest}.", highlight=False, soft_wrap=True)
@@ -110,7 +111,8 @@ def _list_missing(order: Order, file: VerdictParts) -> "Sequence[Part]":
     """The parts of all images that the file lacks. No image at all is an error."""
     from shiftprism.archives import find_kind, list_parts, list_places
 
-    names = list(dict.fromkeys(list_places(order.places)))
+    # in the order of the rows, so that the file is put together part by part
+    names = sorted(dict.fromkeys(list_places(order.places)), key=path_text)
     if not names:
         got = ", ".join(order.places[:3]) or "none"
         raise wrong("images", "at least one image or archive", f"none in {got}", "name files or folders with images")

@@ -11,6 +11,7 @@ from shiftprism._errors import wrong
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from shiftprism.classifier import Classifier
     from shiftprism.detector import Detector
     from shiftprism.verdicts import Verdicts
 
@@ -86,10 +87,26 @@ def open_judge(name: str, model: str | None, device: str, false_alarm: float | N
     detector = open_detector(name, model, device, false_alarm)
     assert detector.classifier is not None
     if compiled:
-        detector.classifier.compile()
+        compile_network(detector.classifier)
     levels = describe_levels(detector.false_alarm, detector.confidence, detector.by_class)
     identity = f"{detector.fingerprint()[:16]} at {levels}"
     return Opened(detector, prepare_for(detector.classifier), identity, f"{name} at {levels}")
+
+
+def compile_network(classifier: "Classifier") -> None:
+    """Compile it, and forward two images: what the compiler lacks is said here, and not once for each file."""
+    import torch
+
+    classifier.compile()
+    adapted, size = classifier.adapted, classifier.image_size or (32, 32)
+    channels = classifier.preprocessing.channels or len(classifier.mean)
+    shape = (channels, *size) if adapted is None else adapted.shape
+    try:
+        with torch.no_grad():
+            classifier.eval().outputs(torch.zeros(2, *shape, dtype=torch.uint8, device=classifier.mean.device))
+    except RuntimeError as error:  # torch's own errors of compiling are kinds of it
+        got = f"a machine where torch cannot compile ({' '.join(str(error).split()):.100})"
+        raise wrong("--compile", "left out without a C++ compiler", got, "install g++, or leave it out") from error
 
 
 def describe_levels(false_alarm: float, confidence: float | None, by_class: bool) -> str:

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ NUMBERS = ("confidence", "style", "concept", "p_covariate", "p_concept", "p_comb
 COLUMNS = ("path", "label", "name", "kind", *NUMBERS, "calibrated", "problem", "detector")
 """`label` is the number of the class and `name` its name. A row with a `problem` has no verdict."""
 SKIPPED = "skipped"
+PART_KEYS = b"shiftprism.parts"
+"""Of the keys of the parts that a cluster put into a Parquet file, JSON, in its metadata."""
 _ROWS_IN_GROUP = 10_000
 
 
@@ -51,10 +54,14 @@ class VerdictFile:
         if self.parquet:
             need("pyarrow", "parquet")
         # rows of a parquet file wait in a jsonl file beside it: parquet has its index at the end and cannot grow
-        self.rows_path = path.with_name(f"{path.name}.part.jsonl") if self.parquet else path
+        self.rows_path = waiting_rows(path) if self.parquet else path
+        if self.parquet and not force and waiting_parts(path).exists():
+            advice = "finish it with the same command as before, or add --force to begin anew"
+            raise wrong("--to", "a file that no cluster is writing", f"{waiting_parts(path)}, which waits", advice)
         if force:
             self.rows_path.unlink(missing_ok=True)
             path.unlink(missing_ok=True)
+            shutil.rmtree(waiting_parts(path), ignore_errors=True)
         check_file(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         if self.parquet and path.exists() and not self.rows_path.exists():
@@ -83,7 +90,7 @@ class VerdictFile:
         os.fsync(self._file.fileno())
         self._file.close()
         if finished and self.parquet:
-            _write_parquet(self.path, _read_lines(self.rows_path))
+            _write_parquet(self.path, _read_lines(self.rows_path), read_part_keys(self.path))
             self.rows_path.unlink()
 
     def _keep_whole_rows(self) -> dict[str, str]:
@@ -178,9 +185,31 @@ def make_schema() -> Any:
     return arrow.schema([(name, types.get(name, arrow.string())) for name in COLUMNS])
 
 
-def _write_parquet(path: Path, rows: Iterator[dict[str, Any]]) -> None:
+def waiting_rows(path: Path) -> Path:
+    """Where the rows of a Parquet file wait that one machine writes."""
+    return path.with_name(f"{path.name}.part.jsonl")
+
+
+def waiting_parts(path: Path) -> Path:
+    """The folder where the parts of a Parquet file wait that a cluster writes."""
+    return path.with_name(f"{path.name}.parts")
+
+
+def read_part_keys(path: Path) -> list[str]:
+    """The keys of the parts that a cluster put into a Parquet file; of another file, or none, there are none."""
+    arrow, parquet = need("pyarrow", "parquet"), need("pyarrow.parquet", "parquet")
+    if not path.exists():
+        return []
+    try:
+        return list(json.loads((parquet.read_schema(path).metadata or {}).get(PART_KEYS, b"[]")))
+    except (arrow.ArrowException, TypeError, ValueError) as error:
+        raise _other_file(path, error) from error
+
+
+def _write_parquet(path: Path, rows: Iterator[dict[str, Any]], keys: list[str]) -> None:
     """The rows in groups, so that memory stays flat."""
-    arrow, parquet, schema = need("pyarrow", "parquet"), need("pyarrow.parquet", "parquet"), make_schema()
+    arrow, parquet = need("pyarrow", "parquet"), need("pyarrow.parquet", "parquet")
+    schema = make_schema().with_metadata({PART_KEYS: json.dumps(keys)})
     with replacing(path) as beside, parquet.ParquetWriter(beside, schema) as writer:
         group: list[dict[str, Any]] = []
         for row in rows:

@@ -10,10 +10,16 @@ from typing import Any, NamedTuple
 from shiftprism._errors import wrong
 from shiftprism._extras import need
 from shiftprism._files import check_file, replacing
-from shiftprism.cli._verdict_files import COLUMNS, SKIPPED, make_schema
+from shiftprism.cli._verdict_files import (
+    COLUMNS,
+    PART_KEYS,
+    SKIPPED,
+    make_schema,
+    read_part_keys,
+    waiting_parts,
+    waiting_rows,
+)
 
-_KEYS = b"shiftprism.parts"
-"""Of the keys of the parts in a file, JSON, in its metadata."""
 _ROWS_IN_GROUP = 10_000
 
 
@@ -36,24 +42,32 @@ class VerdictParts:
         if path.suffix.lower() != ".parquet":
             raise wrong("--to", "a .parquet file with --cluster", path, "name it verdicts.parquet, say")
         need("pyarrow.parquet", "parquet")
-        self.path, self.detector = path, detector
-        self.folder = path.with_name(f"{path.name}.parts")
-        if force:
-            path.unlink(missing_ok=True)
-            shutil.rmtree(self.folder, ignore_errors=True)
+        self.path, self.detector, self.replaced = path, detector, force
+        self.folder = waiting_parts(path)
+        if not force and waiting_rows(path).exists():
+            advice = "finish it with the same command as before, or add --force to begin anew"
+            raise wrong("--to", "a file that no other run is writing", f"{waiting_rows(path)}, which waits", advice)
         check_file(path)
         self.paths: set[str] = set()
         """Of the rows that are there."""
-        self.keys: set[str] = set()
+        self.keys: set[str] = set() if force else set(read_part_keys(path))
         """Of the parts that are there."""
-        for file in self._list_files():
+        self._joined = set(self.keys)
+        for file in [] if force else self._list_files():
             self._take(file)
+
+    def start(self) -> None:
+        """Remove what is to be replaced. Until now nothing was lost."""
+        if self.replaced:
+            for file in (self.path, waiting_rows(self.path)):
+                file.unlink(missing_ok=True)
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def add(self, key: str, rows: Sequence[dict[str, Any]]) -> None:
         """Write a part, whole or not at all."""
         arrow, parquet = need("pyarrow", "parquet"), need("pyarrow.parquet", "parquet")
         ordered = sorted(rows, key=lambda row: str(row["path"]))
-        schema = make_schema().with_metadata({_KEYS: json.dumps([key])})
+        schema = make_schema()
         with replacing(self.folder / f"{key}.parquet") as beside:
             parquet.write_table(arrow.Table.from_pylist(ordered, schema), beside, row_group_size=_ROWS_IN_GROUP)
         self.keys.add(key)
@@ -66,7 +80,7 @@ class VerdictParts:
         """
         parquet = need("pyarrow.parquet", "parquet")
         kinds: Counter[str] = Counter()
-        schema = make_schema().with_metadata({_KEYS: json.dumps(sorted(self.keys))})
+        schema = make_schema().with_metadata({PART_KEYS: json.dumps(sorted(self.keys))})
         if self.folder.exists() or not self.path.exists():
             with replacing(self.path) as beside, parquet.ParquetWriter(beside, schema) as writer:
                 for table in self._sort():
@@ -79,7 +93,9 @@ class VerdictParts:
 
     def _list_files(self) -> list[Path]:
         parts = sorted(self.folder.glob("*.parquet")) if self.folder.is_dir() else []
-        return [path for path in ([self.path] if self.path.exists() else []) + parts if not path.name.startswith(".")]
+        # a run that was killed between the two last steps left parts that are in the file already
+        parts = [path for path in parts if not path.name.startswith(".") and path.stem not in self._joined]
+        return [self.path, *parts] if self.path.exists() else parts
 
     def _take(self, path: Path) -> None:
         """Note what is in a file, if it is ours and of this detector."""
@@ -90,14 +106,14 @@ class VerdictParts:
                 schema = file.schema_arrow
                 if schema.names != list(COLUMNS):
                     raise arrow.ArrowInvalid("it has other columns")
-                self.keys.update(json.loads((schema.metadata or {}).get(_KEYS, b"[]")))
+                self.keys.update([path.stem] if path != self.path else [])
                 for batch in file.iter_batches(_ROWS_IN_GROUP, columns=["path", "detector"]):
                     self.paths.update(batch.column(0).to_pylist())
                     other = set(batch.column(1).unique().to_pylist()) - {self.detector}
                     if other:
                         got = f"{path} of {other.pop()}, and this is {self.detector}"
                         raise wrong("--to", "new, or written by the same detector at the same level,", got, advice)
-        except (arrow.ArrowException, json.JSONDecodeError) as error:
+        except arrow.ArrowException as error:
             got = f"{path} ({' '.join(str(error).split()):.80})"
             raise wrong("--to", "new, or a file of verdicts", got, advice) from error
 

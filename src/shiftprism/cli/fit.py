@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftprism._errors import choice, wrong
-from shiftprism.cli._cluster_fit import Levels, check_options, fit_folder
+from shiftprism.cli._cluster_fit import MORE_IMAGES, Levels, check_options, fit_folder
 from shiftprism.cli._flags import Compile, Device, check_new
-from shiftprism.cli._opening import Model
+from shiftprism.cli._opening import Model, compile_network
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,7 +104,7 @@ def fit(
     if precision is not None:
         classifier.to(getattr(torch, precision))
     if compiled:
-        classifier.compile()
+        compile_network(classifier)
     console = Console()
     levels: Levels = {"false_alarm": false_alarm, "confidence": confidence, "by_class": by_class}
     if cluster is not None:
@@ -117,8 +117,7 @@ def fit(
     with _show_progress() as report:
         held = _read(classifier, trained, data, split, root, report)
         source = " that the run held out" if data is None else ""
-        advice = "name a folder of more images with --data, or allow more false alarms with --false-alarm"
-        check_count(len(held.images), false_alarm, confidence, name="--data", source=source, advice=advice)
+        check_count(len(held.images), false_alarm, confidence, name="--data", source=source, advice=MORE_IMAGES)
         more = None if training is None else _read(classifier, trained, training, "train", root, report)
         detector = Detector.fit(
             classifier,

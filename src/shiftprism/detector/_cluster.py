@@ -20,11 +20,11 @@ from torch import Tensor
 from shiftprism._checks import classes, wrong
 from shiftprism._extras import need
 from shiftprism._files import read_json, write_json
-from shiftprism._tasks import connect, run_tasks, use_threads
+from shiftprism._tasks import check_shared_disk, connect, run_tasks, use_threads
 from shiftprism.classifier import Classifier, predict
 from shiftprism.datasets import read_images
 from shiftprism.detector._detector import Detector
-from shiftprism.detector._fit import BATCH, COPIES, Copies, Counter, Progress, divide, plan_copies
+from shiftprism.detector._fit import BATCH, COPIES, Copies, Counter, Progress, check_count, divide, plan_copies
 from shiftprism.detector._images import prepare_for, stack_images
 from shiftprism.outputs import Outputs
 from shiftprism.shifts import make_shifted_copies
@@ -72,6 +72,7 @@ def fit_on_cluster(
     """
     if not paths:
         raise wrong("paths", "files of images", "none", "name at least one")
+    check_count(len(paths), false_alarm, confidence)
     files = [Path(path).absolute() for path in paths]
     given = None if labels is None else torch.from_numpy(classes("labels", labels, len(files), len(classifier.names)))
     counter = Counter([(len(files), 2 * len(files) // 5)], copies, progress)
@@ -156,6 +157,9 @@ class _Run(NamedTuple):
                 failed.append(f"{parts[number].paths[0]}: {task.error}")
                 continue
             arrays, numbers, problems = task.result
+            if problems and parts[number].corruption:  # its file was read before, so another time it may be again
+                failed.append(f"{problems[0]}; it was readable when the fit began")
+                continue
             if numbers:
                 outputs = Outputs(*map(torch.tensor, arrays))  # copies: what Ray returns is read-only
                 outputs.save(self.folder / f"{keys[number]}.safetensors", torch.tensor(numbers), keys[number])
@@ -212,6 +216,7 @@ def _forward_part(
     model: _Model, part: _Part, threads: int, device: str
 ) -> tuple[list[NDArray[Any]], list[int], list[str]]:
     """In a worker: the fields of the Outputs, the numbers of the files they are of, and the files without."""
+    check_shared_disk(part.paths)
     numbers: list[int] = []
     problems: list[str] = []
 
@@ -220,9 +225,13 @@ def _forward_part(
             if file.image is None:
                 problems.append(f"{file.path}: {file.problem}")
                 continue
-            for image in _copy(file.image, part, number):
-                numbers.append(number)
-                yield prepare(image)
+            try:
+                images = [prepare(image) for image in _copy(file.image, part, number)]
+            except ValueError as error:  # of a size that the model does not take
+                problems.append(f"{file.path}: {error}")
+                continue
+            numbers.extend([number] * len(images))
+            yield from images
 
     with use_threads(threads):
         classifier = _open_model(model)
@@ -259,8 +268,6 @@ def _gather_copies(done: Sequence[_Done], fit: Tensor) -> dict[str, Copies]:
     """The copies by the name of the corruption, with their rows among all images."""
     found: dict[str, list[Copies]] = {}
     for one in done:
-        if one.problems:
-            raise OSError(f"{one.problems[0]}; it was readable when the fit began")
         if one.file.exists():
             outputs, numbers = Outputs.load(one.file)
             assert numbers is not None, "written with the Outputs"
