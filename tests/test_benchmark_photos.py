@@ -1,6 +1,7 @@
 """The suite photos: image files of any size, forwarded from the disk, with the numbers that they have one by one."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,12 @@ def test_plans_that_cannot_be_measured(place: Path, settings: dict[str, Any], li
 def test_models_and_folders_that_do_not_fit(place: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"images of other classes than .*/near but got 007 in both"):
         study(make_plan(place, data=str(place / "near"), near=str(place / "near"), far=""), tmp_path / "a")
+    for name, far in (("clean", ""), ("fog", ""), ("val", str(tmp_path / "other/val"))):
+        for folder in (str(tmp_path / name), far):
+            if folder:
+                shutil.copytree(place / "near", folder)
+        with pytest.raises(ValueError, match=rf"`(near|far)` to be a folder with a name of its own but got .*/{name}"):
+            study(make_plan(place, near=str(tmp_path / name), far=far), tmp_path / "a")
     (tmp_path / "id/cat").mkdir(parents=True)
     Image.new("L", (9, 9)).save(tmp_path / "id/cat/0.png")
     with pytest.raises(ValueError, match=r"a folder of the model's 10 classes but got .*id with cat"):

@@ -74,6 +74,15 @@ def test_a_model_is_loaded_in_the_precision_it_was_saved_in(dtype: torch.dtype, 
     assert torch.equal(Classifier.load(tmp_path, fresh.backbone, fresh.head)(pictures()), adapted(pictures()))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_bytes_and_floats_of_an_image_are_the_same_to_a_model_of_any_precision(dtype: torch.dtype) -> None:
+    """Fails if bytes are divided by 255 in half precision: ranks are taken of bytes, files are scored as floats."""
+    classifier = Classifier.build("digits", "vanilla", NAMES, 1, mean=(0.31,), std=(0.27,)).to(dtype)
+    images = pictures()
+    assert images.dtype == torch.uint8
+    assert torch.equal(classifier.normalise(images), classifier.normalise(images.float() / 255))
+
+
 def test_compiling_changes_neither_names_nor_style(tmp_path: Path) -> None:
     """Traced by torch's compiler and run as it is; the layers that style reads must be seen in the traced network."""
     classifier = build("alpha-beta").eval()

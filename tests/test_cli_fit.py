@@ -14,6 +14,7 @@ from shiftprism.classifier import Classifier, predict
 from shiftprism.cli import main
 from shiftprism.datasets import load
 from shiftprism.detector import Detector
+from shiftprism.outputs import Outputs
 from shiftprism.scores import energy
 
 
@@ -92,6 +93,25 @@ def test_precision_is_part_of_a_detector(shiftprism: Run) -> None:
     ranks = set(detector.held.concept.tolist())
     assert ranks <= set(energy(predict(coarse, images)[0]).tolist())
     assert not ranks <= set(energy(predict(fine, images)[0]).tolist())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
+def test_a_machine_that_cannot_compile_says_so_once(shiftprism: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails if the error of the compiler becomes the reason of each file."""
+
+    def fail(self: Classifier, images: torch.Tensor) -> Outputs:
+        raise RuntimeError("InvalidCxxCompiler: No working C++ compiler found\nin a long text")
+
+    save_model()
+    write_digits("photos", 70, by_class=False)
+    assert shiftprism("fit", "model", "--data", "photos", "--out", "plain", "--concept", "energy").code == 0
+    monkeypatch.setattr(Classifier, "outputs", fail)
+    for words in (("fit", "model", "--data", "photos", "--out", "other"), ("score", "plain", "photos")):
+        ended = shiftprism(*words, "--compile")
+        assert ended.code == 1
+        assert "Expected --compile to be left out without a C++ compiler but got a machine where" in ended.err
+        assert "No working C++ compiler found in a long text" in ended.err
+        assert ended.err.count("\n") == 1
 
 
 @pytest.mark.slow

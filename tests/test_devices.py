@@ -3,9 +3,11 @@
 import json
 import os
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -324,6 +326,35 @@ def test_several_processes_and_clusters_choose_their_own_gpu(tmp_path: Path, mon
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="auto, cpu or cuda for 2 processes but got cuda:1"):
         _processes.Processes("cuda:1")
+
+
+def test_a_lost_node_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster has 100 cores, then 5: more tasks are under way than it could take now."""
+
+    class Ray:
+        exceptions = SimpleNamespace(RayError=ConnectionError)
+        asked = 0
+
+        def cluster_resources(self) -> dict[str, float]:
+            self.asked += 1
+            return {"CPU": 100 if self.asked < 3 else 5}
+
+        def put(self, value: Any) -> Any:
+            return value
+
+        def remote(self, **options: Any) -> Any:
+            # what stands for a task under way is a function that does it
+            return lambda task: SimpleNamespace(remote=lambda *words: lambda: task(*words))
+
+        def wait(self, running: list[Any], num_returns: int) -> tuple[list[Any], list[Any]]:
+            return running[:1], running[1:]
+
+        def get(self, task: Any) -> Any:
+            return task()
+
+    monkeypatch.setattr(_tasks, "connect", lambda cluster: nullcontext(Ray()))
+    tasks = run_tasks(lambda item, threads, device: item + 1, range(300), cluster="local")
+    assert sorted(task.result for task in tasks) == list(range(1, 301))
 
 
 @pytest.mark.slow

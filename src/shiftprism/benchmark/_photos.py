@@ -124,7 +124,7 @@ def list_photo_shifts(plan: Plan, data: str) -> list[PhotoShift]:
         if folder:
             if Path(folder).name in taken:  # a row is known by it, and the file of its Outputs
                 flag = "near" if kind == "concept" else "far"
-                raise wrong(flag, "a folder with a name of its own", folder, "rename it, or link to it by another name")
+                raise wrong(flag, "a folder with a name of its own", folder, "rename it")
             taken.add(Path(folder).name)
             found = list_labelled(folder, "all")
             if both := sorted(known & set(found.names)):
