@@ -52,8 +52,12 @@ def test_wide_features_take_the_same_path() -> None:
     assert values == pytest.approx(special.logsumexp(expected, axis=0), rel=1e-8)
 
 
-def test_a_fit_of_the_mixture_reads_one_class_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gives what summed statistics give, with classes of many (0), few (1) and equal (2, 3) samples."""
+@pytest.mark.parametrize("gathered", [1 << 27, 900, 0])
+def test_a_fit_of_the_mixture_reads_one_class_at_a_time(gathered: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives what summed statistics give, with classes of many (0), few (1) and equal (2, 3) samples.
+
+    However many rows are gathered: all, those of two or three classes, or none.
+    """
     known = draw_outputs(width=20)
     same = torch.arange(120) % 4 >= 2
     known = known._replace(features=torch.where(same[:, None], known.features[2], known.features))
@@ -63,6 +67,7 @@ def test_a_fit_of_the_mixture_reads_one_class_at_a_time(monkeypatch: pytest.Monk
         GaussianMixture.statistics(known.rows(part), labels[part]) for part in (slice(0, 40), slice(40, None))
     )
     summed = GaussianMixture.from_statistics(first + rest, dtype=torch.float64)
+    monkeypatch.setattr("shiftprism.scores._moments.GATHERED", gathered)
     alive: list[int] = []
     made: list[weakref.ref[torch.Tensor]] = []
     read = _Spreads.__getitem__

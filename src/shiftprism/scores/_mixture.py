@@ -60,7 +60,7 @@ class GaussianMixture(Fitted):
         """The score of summed statistics, its buffers in `dtype`."""
         check_ridge(ridge)
         centre, groups = statistics.mean, _group_classes(statistics)
-        tensors, facts, borrowed = _whiten_many(statistics, groups, ridge, dtype)
+        tensors, facts = _whiten_many(statistics, groups, ridge, dtype)
         for_few, facts_of_few = _whiten_few(statistics, groups.few, ridge, dtype)
         log_dets, ridges = (torch.stack(column) for column in zip(*facts, *facts_of_few, strict=True))
         tensors |= {**for_few, "centre": centre, "ridge": ridges}
@@ -69,7 +69,7 @@ class GaussianMixture(Fitted):
         tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
         order = groups.many + groups.few
         tensors["classes"] = torch.tensor(order, device=centre.device)
-        tensors["borrowed"] = torch.tensor([k in borrowed for k in order], device=centre.device)
+        tensors["borrowed"] = torch.tensor([k in groups.flat for k in order], device=centre.device)
         return cls(tensors)
 
     @classmethod
@@ -102,8 +102,9 @@ class _Groups(NamedTuple):
     """The classes that have samples, by the form they are kept in."""
 
     many: list[int]
-    """Also those of few samples without spread: they take the covariance within all classes."""
     few: list[int]
+    flat: set[int]
+    """Those of `many` without spread of their own: their covariance is that within all classes."""
 
 
 Facts = list[tuple[Tensor, Tensor]]
@@ -113,42 +114,30 @@ Facts = list[tuple[Tensor, Tensor]]
 def _group_classes(statistics: ClassMoments) -> _Groups:
     width = len(statistics.mean)
     present = statistics.counts.nonzero().flatten().tolist()
-    few = {k for k in present if 2 * statistics.counts[k] <= width and not _is_flat(statistics, k)}
-    return _Groups([k for k in present if k not in few], sorted(few))
-
-
-def _is_flat(statistics: ClassMoments, k: int, spread: Tensor | None = None) -> bool:
-    """Whether a class has no spread of its own, whichever way that is kept."""
-    spread = statistics.spreads[k] if spread is None else spread
-    mean = statistics.means[k]
-    total = spread.diagonal().sum() if len(spread) == len(mean) else spread.square().sum()
-    return float(total) / (float(statistics.counts[k]) * len(mean)) <= rounding_variance(mean)
+    variances = statistics.variances.tolist()
+    flat = {k for k in present if variances[k] <= rounding_variance(statistics.means[k])}
+    few = [k for k in present if k not in flat and 2 * statistics.counts[k] <= width]
+    return _Groups([k for k in present if k not in few], few, flat)
 
 
 def _whiten_many(
     statistics: ClassMoments, groups: _Groups, ridge: float, dtype: torch.dtype
-) -> tuple[dict[str, Tensor], Facts, set[int]]:
-    """`whitening` and `shifts` of the classes with many samples, and those that take the common covariance."""
+) -> tuple[dict[str, Tensor], Facts]:
+    """`whitening` and `shifts` of the classes with many samples."""
     centre, counts = statistics.mean, statistics.counts
+    present = len(groups.many) + len(groups.few)
+    # the covariance within all classes is a pass over them, which only classes without spread need
+    pooled = statistics.within / (counts.sum() - present).clamp_min(1) if groups.flat else centre
     # in `dtype` from the start: a list of K₁ matrices in float64 would triple the memory
     whitening = centre.new_empty((len(groups.many), len(centre), len(centre)), dtype=dtype)
     shifts, facts = [centre.new_empty(0, len(centre))], []
-    borrowed: set[int] = set()
-    common: Tensor | None = None
     for number, k in enumerate(groups.many):
-        covariance = statistics.spreads[k]
-        if _is_flat(statistics, k, covariance):
-            borrowed.add(k)
-            if common is None:  # a pass over all classes, which only those without spread need
-                common = statistics.within / (counts.sum() - len(groups.many) - len(groups.few)).clamp_min(1)
-            covariance = common
-        else:
-            covariance = covariance / (counts[k] - 1)
+        covariance = pooled if k in groups.flat else statistics.spreads[k] / (counts[k] - 1)
         whitened = whiten(covariance, ridge, statistics.means)
         whitening[number] = whitened.matrix
         shifts.append((statistics.means[k] - centre)[None] @ whitened.matrix)
         facts.append((whitened.log_det, whitened.ridge))
-    return {"whitening": whitening, "shifts": torch.cat(shifts)}, facts, borrowed
+    return {"whitening": whitening, "shifts": torch.cat(shifts)}, facts
 
 
 def _whiten_few(

@@ -14,6 +14,8 @@ from shiftprism._checks import wrong
 
 CHUNK = 2048
 """Rows converted to float64 at a time."""
+GATHERED = 1 << 27
+"""Numbers of several classes that are read at a time: 512 MB in float32."""
 
 
 @dataclass(frozen=True)
@@ -119,17 +121,25 @@ class ClassMoments:
     def read(values: Tensor, labels: Tensor, classes: int) -> "ClassMoments":
         """The same, but the spread of a class is computed of its rows each time it is asked for.
 
-        So no more than one class is in memory, and `values` may be mapped. The spreads of a thousand classes of
-        2,048 features would take 32 GB.
+        So no more than one spread is in memory, and rows of at most 512 MB; `values` may be mapped. The spreads of a
+        thousand classes of 2,048 features would take 32 GB.
         """
         sums = Sums.of(values, labels, classes)
-        members = labels.argsort().split(sums.counts.long().tolist())
-        return ClassMoments(sums.counts, sums.means, _Spreads(values, members, sums.means))
+        return ClassMoments(sums.counts, sums.means, _Spreads(values, labels, sums))
 
     @property
     def mean(self) -> Tensor:
         """(D,): the mean of all samples."""
         return self.counts @ self.means / self.counts.sum()
+
+    @property
+    def variances(self) -> Tensor:
+        """(K,): the variance of each class, averaged over features; 0 for a class without samples."""
+        if isinstance(self.spreads, _Spreads):
+            squares = self.spreads.squares
+        else:
+            squares = torch.stack([_trace(spread) for spread in self.spreads])
+        return squares / (self.counts.clamp_min(1) * self.means.shape[1])
 
     @property
     def within(self) -> Tensor:
@@ -159,10 +169,16 @@ class ClassMoments:
 
 
 class _Spreads(Sequence[Tensor]):
-    """The spread of each class, computed of its rows when it is asked for."""
+    """The spread of each class, computed of its rows when it is asked for.
 
-    def __init__(self, values: Tensor, members: Sequence[Tensor], means: Tensor) -> None:
-        self._values, self._members, self._means = values, members, means
+    Rows of some classes are gathered at a time, in the order they have in `values`. A class alone would take single
+    rows from everywhere, and of a mapped file each of them brings a hundred times as much from the disk.
+    """
+
+    def __init__(self, values: Tensor, labels: Tensor, sums: Sums) -> None:
+        self._values, self._labels, self._means = values, labels, sums.means
+        self._members = labels.argsort(stable=True).split(sums.counts.long().tolist())
+        self._gathered: dict[int, Tensor] = {}
 
     def __len__(self) -> int:
         return len(self._members)
@@ -174,13 +190,54 @@ class _Spreads(Sequence[Tensor]):
     def __getitem__(self, k: int | slice) -> Tensor | list[Tensor]:
         if isinstance(k, slice):
             return [self[each] for each in range(*k.indices(len(self)))]
+        if k >= len(self):
+            raise IndexError(k)  # which ends a loop
         rows, mean = self._members[k], self._means[k]
         if 2 * len(rows) <= len(mean):
-            return self._values[rows].double().sub_(mean)
+            return torch.cat([part.double() for part in self._read(k)]).sub_(mean)
         scatter = mean.new_zeros(len(mean), len(mean))
-        for part in rows.split(CHUNK):
-            scatter += _products(self._values[part].double().sub_(mean))
+        for part in self._read(k):
+            scatter += _products(part.double() - mean)  # not in place: the rows may be read again
         return scatter
+
+    @property
+    def squares(self) -> Tensor:
+        """(K,): the sum of squared distances to the class mean, from one pass."""
+        total = self._means.new_zeros(len(self))
+        for rows, chunk in _chunks(self._values):
+            labels = self._labels[rows]
+            total.index_add_(0, labels, chunk.sub_(self._means[labels]).square_().sum(1))
+        return total
+
+    def _read(self, k: int) -> Iterator[Tensor]:
+        """The rows of a class, some at a time; at least one part."""
+        rows, width = self._members[k], self._values.shape[1]
+        if len(rows) * width > GATHERED:
+            yield from (self._values[part] for part in rows.split(CHUNK))
+            return
+        if k not in self._gathered:
+            self._gather(k)
+        yield from self._gathered[k].split(CHUNK)
+
+    def _gather(self, k: int) -> None:
+        """The rows of this class and of those after it, as many as fit."""
+        self._gathered.clear()
+        width = self._values.shape[1]
+        last, count = k + 1, len(self._members[k])
+        while last < len(self) and (count + len(self._members[last])) * width <= GATHERED:
+            count += len(self._members[last])
+            last += 1
+        members = self._members[k:last]
+        rows, places = torch.cat(members).sort()
+        found = self._values.new_empty(count, width)
+        for part, place in zip(rows.split(CHUNK), places.split(CHUNK), strict=True):
+            found[place] = self._values[part]
+        self._gathered.update(enumerate(found.split([len(one) for one in members]), start=k))
+
+
+def _trace(spread: Tensor) -> Tensor:
+    """The sum of squared distances to the class mean, whichever way a spread is kept."""
+    return spread.diagonal().sum() if len(spread) == spread.shape[1] else spread.square().sum()
 
 
 def _scatter(spread: Tensor) -> Tensor:
