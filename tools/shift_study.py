@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import io
 from collections.abc import Iterable
+from math import isnan
 from pathlib import Path
 from statistics import fmean
 
@@ -63,7 +64,7 @@ def detect(names: list[str], networks: list[Numbers]) -> None:
         cells = []
         for own in networks:
             four = [own(shift, score, "auroc") for shift in FOUR]
-            cells.append(percent([*four, fmean(four)]))
+            cells.append("" if isnan(fmean(four)) else percent([*four, fmean(four)]))  # a grid may lack a score
         print(f"| `{score}` | " + " | ".join(cells) + " |")
     print("\n| `style`, severity 1 / 3 / 5 / all | " + " | ".join(names) + " |\n" + "|---" * (len(names) + 1) + "|")
     for name in COMMON:
