@@ -48,8 +48,8 @@ class FDBD(Fitted):
     def from_statistics(cls, statistics: Sums, head: Any, dtype: torch.dtype = torch.float32) -> "FDBD":
         """The score of summed statistics, its buffers in `dtype`."""
         weight, _ = class_weights(head, statistics.sums.shape[1], statistics.sums)
-        # row by row: all differences at once would need (K, K, D)
-        distances = torch.stack([norm(weight - row) for row in weight])
+        # not by products, which lose the digits of small distances; nor all differences at once, (K, K, D) numbers
+        distances = torch.cdist(weight, weight, compute_mode="donot_use_mm_for_euclid_dist")
         gaps = torch.where(distances > 0, 1 / distances, 0.0) / max(len(weight) - 1, 1)
         return cls({"mean": statistics.means[0].to(dtype), "gaps": gaps.to(dtype)})
 

@@ -1,6 +1,7 @@
 """A Gaussian of its own shape around each class: how likely features are under all of them."""
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -88,14 +89,23 @@ class GaussianMixture(Fitted):
         return finite_scores(map_rows(self._log_density, values, 2048), outputs)
 
     def _log_density(self, values: Tensor) -> Tensor:
-        many = zip(self.whitening, self.shifts, strict=True)
-        distances = [_distance_many(values, matrix.to(values), shift.to(values)) for matrix, shift in many]
+        if torch.compiler.is_compiling() or values.requires_grad:
+            distances = torch.stack(list(self._distances(values)), 1)
+        else:
+            # Written where they stay. Small tensors that stay, between large ones that do not, would fragment the
+            # memory: gigabytes for a thousand classes.
+            distances = values.new_empty(len(values), len(self.classes))
+            for number, distance in enumerate(self._distances(values)):
+                distances[:, number] = distance
+        return torch.logsumexp(self.log_scale.to(values) - distances / 2, 1)
+
+    def _distances(self, values: Tensor) -> Iterator[Tensor]:
+        """(N,) for each class: the squared distance."""
+        for matrix, shift in zip(self.whitening, self.shifts, strict=True):
+            yield _distance_many(values, matrix.to(values), shift.to(values))
         few = zip(self.means, self.spans, self.inverses, self.ridge[len(self.shifts) :], strict=True)
-        distances += [
-            _distance_few(values - mean.to(values), span.to(values), inverse.to(values), ridge.to(values))
-            for mean, span, inverse, ridge in few
-        ]
-        return torch.logsumexp(self.log_scale.to(values) - torch.stack(distances, 1) / 2, 1)
+        for mean, span, inverse, ridge in few:
+            yield _distance_few(values - mean.to(values), span.to(values), inverse.to(values), ridge.to(values))
 
 
 class _Groups(NamedTuple):

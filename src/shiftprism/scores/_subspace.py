@@ -79,7 +79,7 @@ class ViM(Fitted):
         chunks = features.detach().split(CHUNK)
         lengths = [_residual_norms(chunk, space.origin, space.rest).double().sum() for chunk in chunks]
         total = float(torch.stack(lengths).sum())
-        tops = float(raw.detach().amax(1).double().sum())
+        tops = sum(float(chunk.amax(1).double().sum()) for chunk in raw.detach().split(CHUNK))
         alpha = tops / total if total > 0 else 0.0  # no residual at all: the score is the energy alone
         return cls({"origin": space.origin, "rest": space.rest, "alpha": space.origin.new_tensor(alpha)})
 
