@@ -108,7 +108,7 @@ def list_commands(grid: ResultsFolder) -> list[str]:
     """The commands that filled a grid, without the folders of one machine, and the settings that a file gave."""
     settings = grid.read_suite()["plan"]["settings"]
     comment = f"   # in the config: {settings}" if settings else ""
-    path = re.compile(r"(--(?:root|out|runs|config) (?:[\w-]+=)?)(\S+)")
+    path = re.compile(r"(--(?:root|out|runs|config|data|near|far) (?:[\w-]+=)?)(\S+)")
     return [path.sub(lambda match: match[1] + Path(match[2]).name, text) + comment for text in grid.commands()]
 
 
