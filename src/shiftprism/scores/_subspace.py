@@ -77,8 +77,8 @@ class ViM(Fitted):
         features, raw = read_fields(outputs, "features", "raw")
         # α needs the finished space: a second pass over the data, again in chunks
         chunks = features.detach().split(CHUNK)
-        lengths = [_residual_norms(chunk, space.origin, space.rest).double().sum() for chunk in chunks]
-        total = float(torch.stack(lengths).sum())
+        # numbers, not tensors: small ones that stay between large ones that do not would fragment the memory
+        total = sum(float(_residual_norms(chunk, space.origin, space.rest).double().sum()) for chunk in chunks)
         tops = sum(float(chunk.amax(1).double().sum()) for chunk in raw.detach().split(CHUNK))
         alpha = tops / total if total > 0 else 0.0  # no residual at all: the score is the energy alone
         return cls({"origin": space.origin, "rest": space.rest, "alpha": space.origin.new_tensor(alpha)})
