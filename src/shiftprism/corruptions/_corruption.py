@@ -20,6 +20,8 @@ from shiftprism.corruptions._random import Draws
 # which torch has no further threads: NumPy's generators, Pillow and torch all release the interpreter's lock.
 _CHUNK = 24576
 _CHUNK_OF_ONE_THREAD = 131072
+_ALONE = frozenset(("brightness", "contrast", "fog", "frost", "jpeg_compression"))
+"""Those that threads make slower: so little is computed that they wait for the interpreter's lock."""
 _SMALLEST_SIDE = 8
 
 
@@ -51,6 +53,7 @@ class Corruption:
         numbers = check_seeds(seeds, len(check_images(images)))
         result = torch.empty(images.shape, dtype=torch.uint8)
         threads = min(torch.get_num_threads(), max(1, images.numel() // _CHUNK_OF_ONE_THREAD), len(images))
+        threads = min(threads, 1) if self.name in _ALONE else threads
         chunk = _CHUNK if threads == 1 < torch.get_num_threads() else _CHUNK_OF_ONE_THREAD
         step = max(1, chunk // max(1, images[:1].numel()))
 
