@@ -1,11 +1,12 @@
 """Every page of the repository: its links lead somewhere, and the site shows it."""
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from scripts import load_script
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(
@@ -15,18 +16,9 @@ PAGES = sorted(
 )
 
 
-def load_script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def site() -> ModuleType:
-    return load_script("build_site")
+    return load_script(ROOT / "tools" / "build_site.py")
 
 
 def anchors(path: Path, site: ModuleType) -> set[str]:

@@ -1,6 +1,5 @@
 """What is published in results/ and said in README.md is what the published rows say."""
 
-import importlib.util
 import json
 import re
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rows_examples import made_results, row
+from scripts import load_script
 from shiftprism import claims, report
 from shiftprism.heads import Geometric
 from shiftprism.outputs import Outputs
@@ -24,12 +24,7 @@ RESULTS = ROOT / "results"
 
 @pytest.fixture(scope="module")
 def publish() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("publish", ROOT / "tools/publish.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "tools/publish.py")
 
 
 @pytest.fixture(scope="module")

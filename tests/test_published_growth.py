@@ -1,23 +1,19 @@
 """results/growth.md: its tables are those of its rows, and the rows show what docs/scale.md says of them."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from scripts import load_script
+
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
 def growth() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("growth", ROOT / "speed" / "growth.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "speed" / "growth.py")
 
 
 @pytest.fixture(scope="module")

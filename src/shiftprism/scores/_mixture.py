@@ -77,7 +77,8 @@ class GaussianMixture(Fitted):
     def fit(cls, outputs: Outputs, labels: ArrayLike, ridge: float = RIDGE) -> "GaussianMixture":
         """Mean and covariance of each class of labelled ID data, usually those the model was trained on.
 
-        The classes are read one after another, so that beside the score itself one class is in memory.
+        The classes are read one after another: beside the score itself, the spread of one class and rows of at most
+        512 MB are in memory.
         """
         (values,) = read_fields(outputs, "features")
         statistics = ClassMoments.read(values.detach(), class_numbers(labels, outputs), outputs.K)
