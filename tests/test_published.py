@@ -115,6 +115,25 @@ def test_grids_that_do_not_belong_together_are_refused(publish: ModuleType, tmp_
         publish.merge([grids[0], grid(tmp_path / "d", other, images=500)])
 
 
+def test_a_network_that_was_measured_again_replaces_its_published_rows(publish: ModuleType, tmp_path: Path) -> None:
+    def accuracies(*seeds: int, value: float = 0.9, n: int = 100) -> Results:
+        rows = [row("vanilla", "clean", 0, "none", "accuracy", value, seed=seed, n=n) for seed in seeds]
+        return Results.without_resamples(rows)
+
+    folder = tmp_path / "published"
+    first, second = grid(tmp_path / "a", accuracies(0, 1)), grid(tmp_path / "b", accuracies(1, 2, value=0.8))
+    publish.write_rows(folder, [first])
+    (folder / "figures").mkdir()
+    (folder / "figures" / "kept.svg").write_text("<svg/>")
+    publish.write_rows(folder, [second], add=True)
+    found = {one.seed: one.value for one in Results.read(folder).rows}
+    assert found == {0: 0.9, 1: 0.8, 2: 0.8}
+    assert (folder / "figures" / "kept.svg").exists()
+    assert (folder / "commands.txt").read_text().count("shiftprism …") == 1  # the two grids have the same command
+    with pytest.raises(SystemExit, match="50 images of vanilla, but 100 in"):
+        publish.write_rows(folder, [grid(tmp_path / "c", accuracies(3, n=50))], add=True)
+
+
 def test_a_command_names_no_folder_of_one_machine(publish: ModuleType, tmp_path: Path) -> None:
     words = "shiftprism benchmark --runs alpha-beta=/home/me/runs/ab-0 --config /tmp/p.toml --out /tmp/my-grid/"
     folder = grid(tmp_path, made_results(1), settings={"precision": "bfloat16"})

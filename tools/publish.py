@@ -1,9 +1,12 @@
-"""Publish measured grids in results/, or in a new folder: python tools/publish.py GRID... [--to FOLDER]
+"""Publish measured grids in results/, or in a new folder: python tools/publish.py GRID... [--add | --to FOLDER]
 
 Each GRID is a folder that `shiftprism benchmark` wrote. All their rows go to results/rows.jsonl in brief lines. Tables,
 claims and the blocks `<!-- made from results: NAME -->` of the texts are made from that file alone. Figures of single
 images are copied from the grids, because they need stored outputs. Without a GRID, rows and figures stay as they are;
 all else is made again.
+
+With --add, the published rows stay beside those of the GRIDs, but for the networks that a GRID measured again: these
+leave with all their rows. So a machine needs to have only what it measures. Published figures stay.
 
 With --to, the same goes to another folder, with a README.md of judgements, tables and open claims and a page for the
 browser. Nothing is written by hand: this is for grids of another size, such as the paper's.
@@ -19,7 +22,7 @@ from pathlib import Path
 
 from shiftprism import claims, report
 from shiftprism._files import write_text
-from shiftprism.rows import Results, ResultsFolder
+from shiftprism.rows import Results, ResultsFolder, Row
 
 RESULTS = Path(__file__).parents[1] / "results"
 TEXTS = (
@@ -96,12 +99,34 @@ def merge(grids: list[ResultsFolder]) -> Results:
     parts, seen = [], dict[tuple[str, str, int, str], Path]()
     for grid in grids:
         results = Results.read(grid.path)
-        keys = [(row.data, row.model, row.seed, row.protocol) for row in results.rows]
+        keys = [_network(row) for row in results.rows]
         if twice := next((key for key in keys if key in seen and key[1] != "pixels"), None):
             raise SystemExit(f"{twice} is in {seen[twice]} and in {grid.path}")
         parts.append(results.take(n for n, key in enumerate(keys) if key not in seen))  # pixels are in every grid
         seen |= dict.fromkeys(keys, grid.path)
     return Results.concat(parts)
+
+
+def add_to_published(folder: Path, new: Results) -> Results:
+    """The published rows of networks that are not in `new`, and `new`; both must have as many images of each set."""
+    old = Results.read(folder)
+    again = {_network(row) for row in new.rows}
+    kept = old.take(n for n, row in enumerate(old.rows) if _network(row) not in again)
+    counts = {_image_set(row): row.n for row in kept.rows}
+    for row in new.rows:
+        if row.n != (published := counts.get(_image_set(row), row.n)):
+            where = " ".join(map(str, _image_set(row)))
+            raise SystemExit(f"{where}: {row.n} images of {row.model}, but {published} in {folder}; measure alike")
+    return Results.concat([kept, new])
+
+
+def _network(row: Row) -> tuple[str, str, int, str]:
+    return row.data, row.model, row.seed, row.protocol
+
+
+def _image_set(row: Row) -> tuple[str, str, int, str]:
+    """What rows with the same number of images have in common."""
+    return row.data, row.shift, row.severity, row.metric
 
 
 def list_commands(grid: ResultsFolder) -> list[str]:
@@ -112,10 +137,19 @@ def list_commands(grid: ResultsFolder) -> list[str]:
     return [path.sub(lambda match: match[1] + Path(match[2]).name, text) + comment for text in grid.commands()]
 
 
-def write_rows(folder: Path, grids: list[ResultsFolder]) -> None:
-    """What comes from the grids themselves: rows, commands, and the figures of single images."""
-    merge(grids).write_brief(folder)
-    write_text(folder / "commands.txt", "".join(f"{text}\n" for grid in grids for text in list_commands(grid)))
+def write_rows(folder: Path, grids: list[ResultsFolder], add: bool = False) -> None:
+    """What comes from the grids themselves: rows, commands, and the figures of single images.
+
+    With `add`, beside what is published already; its figures stay, because a grid may have few of the models.
+    """
+    rows, commands = merge(grids), [text for grid in grids for text in list_commands(grid)]
+    if add:
+        rows = add_to_published(folder, rows)
+        commands = (folder / "commands.txt").read_text(encoding="utf-8").splitlines() + commands
+    rows.write_brief(folder)
+    write_text(folder / "commands.txt", "".join(f"{text}\n" for text in dict.fromkeys(commands)))
+    if add:
+        return
     shutil.rmtree(folder / "figures", ignore_errors=True)
     for grid in reversed(grids):  # where two grids have a figure of the same name, the first grid's stays
         for figure in sorted((grid.path / "figures").glob("*.svg")):
@@ -158,9 +192,12 @@ def describe_results(results: Results, findings: list[claims.Finding]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("grids", nargs="*", type=Path, metavar="GRID", help="none: rows and figures stay as they are")
+    parser.add_argument("--add", action="store_true", help="keep the published rows of networks that no GRID has")
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="another folder than results/, made from GRIDs alone")
     asked = parser.parse_args()
     grids = [ResultsFolder(path) for path in asked.grids]
+    if asked.add and (asked.to is not None or not grids):
+        parser.error("--add needs a GRID, and goes to results/")
     if asked.to is not None:
         if not grids or asked.to.resolve() == RESULTS:
             parser.error("--to needs a GRID, and another folder than results/")
@@ -168,7 +205,7 @@ def main() -> None:
         print(asked.to / "README.md")
         return
     if grids:
-        write_rows(RESULTS, grids)
+        write_rows(RESULTS, grids, asked.add)
     shutil.rmtree(RESULTS / "tables", ignore_errors=True)
     report.publish(RESULTS, page=False)
     blocks = make_blocks()
