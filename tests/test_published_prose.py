@@ -12,6 +12,7 @@ from shiftprism.rows import Effect, Measured, Results
 Pair = tuple[str, str]
 U = ("alpha-beta", "u")
 HEADS = ("vanilla", "alpha", "beta", "alpha-beta")
+SEEDS = {"alpha": 3, "beta": 3, "gsd": 3, "vanilla": 6, "alpha-beta": 7, "laptop-robust": 2}
 
 
 class Rows:
@@ -73,7 +74,7 @@ def test_u_of_alpha_beta_gains_on_corrupted_and_far_images_and_loses_on_unseen_c
 def test_alpha_and_beta_together_are_not_shown_to_beat_either_alone(rows: dict[str, Rows]) -> None:
     for model in ("alpha", "beta", "gsd"):
         assert not significant(rows["cifar10"].lead(U, (model, "u")))
-    assert rows["cifar10"].judgements["beats-beta-motion-blur"] == "holds"
+    assert rows["cifar10"].judgements["beats-beta-motion-blur"] == "not shown"
 
 
 def test_what_holds(rows: dict[str, Rows]) -> None:
@@ -84,11 +85,35 @@ def test_what_holds(rows: dict[str, Rows]) -> None:
     assert (found.count("holds"), found.count("contradicted")) == (9, 1)
 
 
-def test_rows_of_older_formulas_have_left(rows: dict[str, Rows]) -> None:
-    for own in rows.values():
-        assert not any(pair[1] == "msp" for pair in own.best())
-        assert not {"alpha-beta", "exponential-map", "matrix", "dirichlet"} & {pair[1] for pair in own.calibrated}
-        assert {own.judgements[f"corrupted-ece-{name}"] for name in ("temperature", "matrix")} == {"not measured"}
+def test_rows_of_older_formulas_were_measured_again_on_few_networks(rows: dict[str, Rows]) -> None:
+    """Those of vanilla and α-β on CIFAR-10, three seeds each."""
+    own, other = rows["cifar10"], rows["cifar100"]
+    assert not any(pair[1] == "msp" for pair in other.best())
+    assert not {"alpha-beta", "exponential-map", "matrix", "dirichlet"} & {pair[1] for pair in other.calibrated}
+    assert {pair[0] for pair in own.best() if pair[1] == "msp"} - {"laptop-robust"} == {"vanilla", "alpha-beta"}
+    again = [pair for pair in own.calibrated if pair[1] in ("alpha-beta", "matrix", "dirichlet")]
+    assert {pair[0] for pair in again} == {"vanilla", "alpha-beta"}
+    assert {own.value(pair, "corrupted", "ece").seeds for pair in again} == {3}
+    for name in ("temperature", "matrix", "dirichlet"):
+        assert own.judgements[f"corrupted-ece-{name}"] == "not shown"
+        assert other.judgements[f"corrupted-ece-{name}"] == "not measured"
+    assert own.judgements["beats-vanilla-msp"] == "holds"
+
+
+def test_spectrum_is_ahead_of_every_other_score(rows: dict[str, Rows]) -> None:
+    """By more than four points in the mean of four sets, through corrupted and far images; not on unseen classes."""
+    own = rows["cifar10"]
+    ours = [("vanilla", "spectrum"), ("alpha-beta", "spectrum")]
+    rival = next(pair for pair in own.best() if pair[1] != "spectrum")
+    assert rival == ("gsd", "fisher")
+    for pair in ours:
+        assert own.lead(pair, rival).value > 0.04
+        assert significant(own.lead(pair, rival))
+        assert significant(own.lead(pair, U))
+        for one in ("corrupted", "svhn", "tiny-imagenet"):
+            assert own.lead(pair, rival, [one]).value > 0
+        assert own.lead(pair, rival, ["cifar100"]).value < 0
+    assert own.best("corrupted")[0][1] == "style"
 
 
 def test_duq_and_ddu_are_below_the_energy_of_vanilla(rows: dict[str, Rows]) -> None:
@@ -106,19 +131,20 @@ def test_mahalanobis_is_below_chance(rows: dict[str, Rows]) -> None:
 
 
 def test_other_scores_of_the_same_network_are_better_than_u(rows: dict[str, Rows]) -> None:
-    """On average `fdbd`, `prism` and `fisher` are, on CIFAR-10 by a third of a point or less, though significantly."""
+    """On average `fdbd`, `prism` and `fisher` are, on CIFAR-10 by a sixth of a point or less; two significantly."""
     for data, own in rows.items():
         leads = {score: own.lead(("alpha-beta", score), U) for score in ("fdbd", "prism", "fisher")}
         assert all(lead.value > 0 for lead in leads.values())
         if data == "cifar10":
-            assert all(significant(lead) and lead.value < 1 / 300 for lead in leads.values())
+            assert all(lead.value < 1 / 600 for lead in leads.values())
+            assert [significant(leads[score]) for score in ("fdbd", "prism", "fisher")] == [False, True, True]
 
 
-def test_on_corruptions_that_played_no_part_in_their_choice_they_are_level_with_u(rows: dict[str, Rows]) -> None:
+def test_on_corruptions_that_played_no_part_in_their_choice_they_are_below_u(rows: dict[str, Rows]) -> None:
     own = rows["cifar10"]
-    blind = {score: own.lead(("alpha-beta", score), U, own.blind).value for score in ("fdbd", "prism", "fisher")}
-    assert max(abs(blind["fisher"]), abs(blind["prism"])) < 0.001
-    assert blind["fdbd"] < -0.002
+    blind = {score: own.lead(U, ("alpha-beta", score), own.blind) for score in ("fisher", "prism", "fdbd")}
+    assert all(significant(lead) for lead in blind.values())
+    assert blind["fisher"].value < blind["prism"].value < blind["fdbd"].value < 0.01
 
 
 def test_fdbd_is_the_best_score_of_either_head_on_cifar100(rows: dict[str, Rows]) -> None:
@@ -171,7 +197,7 @@ def test_seeds_and_images(rows: dict[str, Rows]) -> None:
     """2,000 images of each corruption, 10,000 of every other set."""
     own = rows["cifar10"]
     seeds = {model: own.seeds(model) for model in own.models - {"ensemble"}}
-    assert seeds == dict.fromkeys(seeds, 1) | {"alpha": 3, "beta": 3, "gsd": 3, "vanilla": 5, "alpha-beta": 5}
+    assert seeds == dict.fromkeys(seeds, 1) | SEEDS
     assert {rows["cifar100"].seeds(model) for model in rows["cifar100"].models} == {2}
     detected = [row for row in own.measured.results.rows if row.metric == "auroc"]
     single = [row for row in detected if row.kind == "covariate" and row.severity]

@@ -122,16 +122,35 @@ def test_exports_with_a_dynamic_batch() -> None:
     torch.testing.assert_close(program.module()(outputs), score(outputs))
 
 
-def test_spectrum_is_fishers_sum_of_its_parts() -> None:
-    known, held_out, new = photograph(200), photograph(100, 1), photograph(30, 2, UP)
+def test_spectrum_is_a_sum_of_ranks_in_which_usual_style_does_not_count() -> None:
+    known, held_out = photograph(200), photograph(100, 1)
+    new = Outputs.concat([photograph(30, 2, UP), photograph(30, 4)])
     copies = photograph(200, 3, UP)
     score = Spectrum.fit(known, reference=held_out, shifted=copies, k=3)
     parts = (gen, KNN.fit(known, k=3), Style.fit(known, copies))
-    expected = sum(p_value(part(held_out).sort().values, part(new)).log() for part in parts)
-    torch.testing.assert_close(score(new), expected)
+    p_gen, p_knn, p_style = (p_value(part(held_out).sort().values, part(new)) for part in parts)
+    counts = p_style < 0.15
+    assert 0 < int(counts.sum()) < 60
+    style = torch.where(counts, (p_style / 0.15).log(), 0)
+    torch.testing.assert_close(score(new), p_gen.log() + p_knn.log() / 2 + style)
     assert SCORES["spectrum"].needs == ("reference", "shifted")
-    with pytest.raises(ValueError, match="Expected `reference` to be held-out ID Outputs but got None"):
-        Spectrum.fit(known, reference=None, shifted=copies)  # type: ignore[arg-type]
+    fisher = Spectrum.fit(known, reference=held_out, shifted=copies, k=3, near=1, unusual=1)
+    torch.testing.assert_close(fisher(new), p_gen.log() + p_knn.log() + p_style.log())
+    older = Spectrum(dict(score.named_buffers()), k=3)  # as a file of an older version is read
+    torch.testing.assert_close(older(new), fisher(new))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"reference": None}, "Expected `reference` to be held-out ID Outputs but got None"),
+        ({"near": -1}, "Expected `near` to be a finite number of at least 0 but got -1"),
+        ({"unusual": 0}, r"Expected `unusual` to be a share in \(0, 1\] but got 0"),
+    ],
+)
+def test_spectrum_refuses_what_it_cannot_be_made_of(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Spectrum.fit(photograph(20), **{"reference": photograph(20, 1), "shifted": photograph(20, 2, UP), **options})
 
 
 def test_spectrum_sees_covariate_and_concept_shift() -> None:

@@ -181,7 +181,7 @@ def test_a_run_from_before_pixmix_is_still_loaded(tmp_path: Path) -> None:
 
 def test_its_settings() -> None:
     robust, plain = PRESETS["laptop-robust"], PRESETS["laptop"]
-    assert (robust.pixmix, plain.pixmix, PRESETS["paper"].pixmix) == (0.7, 0, 0)
+    assert (robust.pixmix, plain.pixmix, PRESETS["paper"].pixmix) == (0.3, 0, 0)
     assert replace(robust, pixmix=0.0, pixmix_from=0.0) == plain
     assert Training(pixmix=1.0).pixmix == 1
     with pytest.raises(ValueError, match=r"Expected `pixmix` to be in \[0, 1\] but got 1\.1"):

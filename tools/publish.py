@@ -20,13 +20,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from shift_goals import robust_goals, style_goals
 from shiftprism import claims, report
 from shiftprism._files import write_text
 from shiftprism.rows import Results, ResultsFolder, Row
 
 RESULTS = Path(__file__).parents[1] / "results"
 TEXTS = (
-    *(RESULTS.parent / name for name in ("README.md", "docs/findings.md")),
+    *(RESULTS.parent / name for name in ("README.md", "docs/findings.md", "docs/style.md", "docs/training.md")),
     *(RESULTS / name for name in ("README.md", "short.md", "peers.md")),
 )
 BLOCK = re.compile(r"(<!-- made from results: ([\w.-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -48,6 +49,8 @@ def make_blocks() -> Blocks:
     opened = claims.open_claims(results.where(protocol=("held-out", "")))
     blocks["open-claims"] = partial(claims.seeds_to_markdown, opened)
     blocks["cheapest-runs"] = lambda: claims.runs_to_markdown(claims.plan_runs(opened))
+    blocks["style-goals"] = partial(style_goals, results)
+    blocks["robust-goals"] = partial(robust_goals, results)
     blocks["peers"] = lambda: peers((RESULTS / "peers.md").read_text(encoding="utf-8"))
     return blocks
 
@@ -124,9 +127,9 @@ def _network(row: Row) -> tuple[str, str, int, str]:
     return row.data, row.model, row.seed, row.protocol
 
 
-def _image_set(row: Row) -> tuple[str, str, int, str]:
+def _image_set(row: Row) -> tuple[str, str, str, int, str]:
     """What rows with the same number of images have in common."""
-    return row.data, row.shift, row.severity, row.metric
+    return row.data, row.protocol, row.shift, row.severity, row.metric
 
 
 def list_commands(grid: ResultsFolder) -> list[str]:

@@ -5,14 +5,13 @@ Run with: .venv/bin/python tools/shift_study.py GRID [GRID …] [--families] [--
 A GRID comes from `shiftprism benchmark --suite paper --data cifar10 --runs vanilla=RUN … --scores g,h,u,gen,knn,style,\
 spectrum --calibrators temperature,shift-aware [--mirror] --out GRID`. What rows do not hold is computed from the stored
 Outputs: the oracle (a temperature for each condition), the sampling floor of the ECE, and, with `--families`, what
-`style` and `shift-aware` do on a family of extras that they were fitted without. With `--to`, the folder gets the rows
-in brief lines, and a README.md of the same tables.
+`style` and `shift-aware` do on a family of extras that they were fitted without. With `--to`, the folder gets a
+README.md of the same tables; `tools/publish.py GRID --add` publishes the rows.
 """
 
 import argparse
 import contextlib
 import io
-from collections.abc import Iterable
 from math import isnan
 from pathlib import Path
 from statistics import fmean
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor
 
 from publish import list_commands
+from shift_goals import FOUR, LEVELS, Numbers, percent
 from shiftprism._files import write_text
 from shiftprism.calibrators import ShiftAware, Temperature
 from shiftprism.corruptions import COMMON, FAMILIES
@@ -29,32 +29,11 @@ from shiftprism.outputs import Outputs
 from shiftprism.rows import CellFolder, Results, ResultsFolder, set_file
 from shiftprism.scores import Style
 
-LEVELS = (1, 3, 5)
-FOUR = ("cifar100", "corrupted", "svhn", "tiny-imagenet")
-
 
 def load(path: Path) -> tuple[Outputs, Tensor]:
     outputs, labels = Outputs.load(path)
     assert labels is not None
     return outputs, labels
-
-
-class Numbers:
-    """The rows of one network by what they are about."""
-
-    def __init__(self, results: Results) -> None:
-        self.values = {(r.shift, r.severity, r.subject, r.metric): r.value for r in results.rows}
-
-    def __call__(self, shift: str, subject: str, metric: str, severity: int = 0) -> float:
-        return self.values.get((shift, severity, subject, metric), float("nan"))
-
-    def at(self, severity: int, subject: str, metric: str) -> float:
-        """The mean over the corruptions at one severity."""
-        return fmean(self(name, subject, metric, severity) for name in COMMON)
-
-
-def percent(values: Iterable[float]) -> str:
-    return " / ".join(f"{100 * value:.1f}" for value in values)
 
 
 def detect(names: list[str], networks: list[Numbers]) -> None:
@@ -172,17 +151,14 @@ def study(grids: list[Path], families: bool) -> None:
 
 
 def publish(grids: list[Path], folder: Path, tables: str) -> None:
-    """The rows and the tables, with the commands that made them."""
-    places = [ResultsFolder(grid) for grid in grids]
-    # of the cells: a benchmark that was killed has not joined them
-    Results.concat(place.collect() for place in places).write_brief(folder)
-    commands = "\n".join(f"    {text}" for place in places for text in list_commands(place))
+    """The tables, with the commands that filled the grids."""
+    commands = "\n".join(f"    {text}" for grid in grids for text in list_commands(ResultsFolder(grid)))
     text = f"# Style, spectrum, attribution and shift-aware on trained networks\n\n{ABOUT}\n{commands}\n\n{tables}"
     write_text(folder / "README.md", text)
 
 
-ABOUT = """Made by `python tools/shift_study.py GRID … --families --to results/shift`. `rows.jsonl` beside it has the
-rows; oracle, sampling floor and the families left out come from stored Outputs. A column is a network (model and seed):
+ABOUT = """Made by `python tools/shift_study.py GRID … --to results/shift`. The rows are those of
+[results](../README.md); oracle and sampling floor come from stored Outputs. A column is a network (model and seed):
 CIFAR-10, backbone `fast`, preset `laptop` (`laptop-robust`: that preset, vanilla head), 45,000 images; fitted on the
 5,000 held-out ones and their copies under the extras; 2,000 images a corrupted condition. What it means:
 [docs/style.md](../../docs/style.md#what-was-measured). The grids were filled by

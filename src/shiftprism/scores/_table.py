@@ -51,7 +51,7 @@ SCORES: dict[str, Entry] = {
         Entry("fisher", Fisher, "ln p_g + ln p_h", (_F,), "Fisher 1932; ours"),
         Entry("prism", Prism, "ln p_g + ln p_h + ln p_knn", (_F,), "ours"),
         Entry("style", Style, "w · (z, |z|) + b", (_S,), "ours"),
-        Entry("spectrum", Spectrum, "ln p_gen + ln p_knn + ln p_style", (_F, _L, _S), "ours"),
+        Entry("spectrum", Spectrum, "ln p_gen + ½ ln p_knn + min(0, ln p_style − ln 0.15)", (_F, _L, _S), "ours"),
     )
 }
 
