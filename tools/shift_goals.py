@@ -58,7 +58,7 @@ def style_goals(results: Results) -> str:
 
 
 def robust_goals(results: Results) -> str:
-    """The goals of the preset `laptop-robust`, each beside `laptop` of the same seed in brackets."""
+    """The goals of the preset `laptop-robust`, with `laptop` of the same seed in brackets; bold where one is missed."""
     plain = read_networks(results, ["vanilla"])
     lines = [
         "| seed | corrupted accuracy | corrupted ECE: temperature, `shift-aware` | clean accuracy |",
@@ -70,14 +70,18 @@ def robust_goals(results: Results) -> str:
         clean, corrupted = (
             [100 * one(shift, "none", "accuracy") for one in (own, other)] for shift in ("clean", "corrupted")
         )
-        lost = round(clean[1] - clean[0], 2)
-        errors = [
-            ", ".join(_decimal(one("corrupted", name, "ece"), 3) for name in ("temperature", "shift-aware"))
-            for one in (own, other)
+        errors = [[one("corrupted", name, "ece") for name in ("temperature", "shift-aware")] for one in (own, other)]
+        texts = [", ".join(_decimal(error, 3) for error in pair) for pair in errors]
+        change = round(clean[0] - clean[1], 2)
+        cells = [
+            _mark(f"{corrupted[0]:.1f} ({corrupted[1]:.1f})", corrupted[0] >= 75),
+            _mark(f"{texts[0]} ({texts[1]})", min(errors[0]) <= 0.05),
+            _mark(
+                f"{clean[0]:.1f} ({clean[1]:.1f}): {abs(change):.1f} {'lost' if change < 0 else 'gained'}",
+                change >= -0.7,
+            ),
         ]
-        text = f"{lost:.1f} lost" if lost <= 0.7 else f"**{lost:.1f} lost**"
-        cells = [f"{corrupted[0]:.1f} ({corrupted[1]:.1f})", f"{errors[0]} ({errors[1]})"]
-        lines.append(f"| {seed} | {' | '.join(cells)} | {clean[0]:.1f} ({clean[1]:.1f}): {text} |")
+        lines.append(f"| {seed} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -88,10 +92,14 @@ def _make_table(goals: Sequence[Goal], networks: Mapping[str, Numbers]) -> str:
         cells = []
         for own in networks.values():
             value = goal.value(own)
-            text = goal.show(own, value)
-            cells.append(text if goal.reached(value) else f"**{text}**")
+            cells.append(_mark(goal.show(own, value), goal.reached(value)))
         lines.append(f"| {goal.name} | {goal.bound} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _mark(text: str, reached: bool) -> str:
+    """Bold where a goal is missed."""
+    return text if reached else f"**{text}**"
 
 
 def _right_at(severity: int) -> Callable[[Numbers], float]:
