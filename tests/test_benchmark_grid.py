@@ -162,6 +162,19 @@ def test_an_ensemble_is_the_mean_of_its_members(whole: Path) -> None:
     assert "rounding" in ResultsFolder(whole).cell("digits-ensemble-0").read_about()["left_out"]["energy"]
 
 
+def test_given_runs_may_be_the_members_of_an_ensemble(whole: Path, tmp_path: Path) -> None:
+    """The vanilla networks under another name: their ensemble is the same, with the same images held out."""
+    runs = tuple(f"alpha-beta={whole}/cells/digits-vanilla-{seed}/run" for seed in (0, 1))
+    outcome = study(small(models=("alpha-beta-ensemble",), runs=runs), tmp_path)
+    assert not outcome.failed
+    found, expected = (
+        {(row.shift, row.severity, row.subject, row.metric): row.value for row in results.where(model=model).rows}
+        for results, model in ((outcome.results, "alpha-beta-ensemble"), (Results.read(whole), "ensemble"))
+    )
+    assert found == pytest.approx(expected)
+    assert {row.protocol for row in outcome.results.where(model="alpha-beta-ensemble").rows} == {"held-out"}
+
+
 def test_outputs_are_read_from_the_folder(whole: Path) -> None:
     found = read_model_outputs(whole, "alpha-beta", most=50)
     assert (found.model, found.source.seed, found.source.data, found.clean.N) == ("alpha-beta", 0, "digits", 50)

@@ -36,7 +36,11 @@ def run(tmp_path: Path) -> Path:
         ({"models": ("ddu",)}, "but got ddu, which needs the backbone digits-ddu; leave it out, or choose one of "),
         ({"models": ("duq:no",)}, "Expected `models` to be names, or name:seeds but got duq:no"),
         ({"models": ("duq:0",)}, "Expected `models` to be names, or name:seeds but got duq:0"),
-        ({"models": ("ensemble",)}, "Expected `models` to be with vanilla where there is an ensemble"),
+        ({"models": ("ensemble",)}, "Expected `models` to be with vanilla where there is ensemble"),
+        (
+            {"models": ("vanilla", "alpha-beta-ensemble")},
+            "Expected `models` to be with alpha-beta where there is alpha-",
+        ),
         ({"scores": ("ouija",)}, "Expected `scores` to be one of .* but got 'ouija'"),
         ({"calibrators": ("x",)}, "Expected `calibrators` to be one of"),
         ({"corruptions": ("rain",)}, "Expected `corruptions` to be one of"),

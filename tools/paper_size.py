@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from shiftprism.backbones import BACKBONES
-from shiftprism.benchmark import Plan
+from shiftprism.benchmark import MODELS, Plan
 from shiftprism.training import PRESETS
 
 A100_TF32 = 156e12
@@ -60,9 +60,9 @@ def hours_of_network(multiply_adds: int, share: float, peak: float = A100_TF32) 
 
 
 def count_grid(seeds: int) -> Grid:
-    """The networks of `shiftprism benchmark --suite paper --preset paper --seeds N`; an ensemble is of vanilla ones."""
+    """The networks of `shiftprism benchmark --suite paper --preset paper --seeds N`; an ensemble is of others."""
     plan = Plan(suite="paper", preset="paper", seeds=seeds).resolve()
-    counts = {model: count for model, count in plan.seeds_by_model.items() if model != "ensemble"}
+    counts = {model: count for model, count in plan.seeds_by_model.items() if not MODELS[model].members}
     units = sum(count * PENALTY.get(model, 1.0) for model, count in counts.items())
     return Grid(len(plan.data_sets) * sum(counts.values()), len(plan.data_sets) * units)
 

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from lengths import length_claims, length_gains
 from shift_goals import robust_goals, style_goals
 from shiftprism import claims, report
 from shiftprism._files import write_text
@@ -51,6 +52,8 @@ def make_blocks() -> Blocks:
     blocks["cheapest-runs"] = lambda: claims.runs_to_markdown(claims.plan_runs(opened))
     blocks["style-goals"] = partial(style_goals, results)
     blocks["robust-goals"] = partial(robust_goals, results)
+    blocks["length-gains"] = partial(length_gains, results)
+    blocks["length-claims"] = partial(length_claims, results)
     blocks["peers"] = lambda: peers((RESULTS / "peers.md").read_text(encoding="utf-8"))
     return blocks
 

@@ -65,7 +65,7 @@ def run_cell(cell: Cell, threads: int = 1, device: str = "auto") -> Results:
 
 def _run_cell(cell: Cell, device: str) -> Results:
     inside = in_distribution(cell.plan, cell.data, cell.results)
-    if not cell.folder.find_fault() and not (cell.model == "ensemble" and _has_other_members(cell, inside)):
+    if not cell.folder.find_fault() and not (cell.is_ensemble and _has_other_members(cell, inside)):
         results = Results.read(cell.folder.path)
         scores = _find_missing(cell, results, cell.plan.scores)
         calibrators = _find_missing(cell, results, cell.plan.calibrators)
@@ -209,7 +209,7 @@ def _make_predictor(cell: Cell, inside: Inside, device: str) -> Predictor:
         return _mirror_model(cell, inside, device)
     if cell.run:
         return _load_run(cell, inside, device)
-    return _combine_members(cell, inside) if cell.model == "ensemble" else _train_model(cell, inside, device)
+    return _combine_members(cell, inside) if cell.is_ensemble else _train_model(cell, inside, device)
 
 
 def _train_model(cell: Cell, inside: Inside, device: str) -> Predictor:
@@ -227,11 +227,10 @@ def _train_model(cell: Cell, inside: Inside, device: str) -> Predictor:
 def _load_run(cell: Cell, inside: Inside, device: str) -> Predictor:
     """A run or a saved classifier as it is; without a config.toml the plan says what was held out."""
     folder = Path(cell.run)
-    config = read_run_settings(folder)
     classifier = move(load_run_model(cell, inside), device)
     own = cell.plan.model if classifier.adapted is not None else cell.plan.backbone
     recipe = classifier.recipe or {"backbone": own, "head": "vanilla"}
-    held_out = float(config.get("held_out", cell.plan.held_out))
+    held_out = _held_out_share(cell)
     about = {}
     if (folder / "result.json").exists():
         about["seconds"] = float(read_result(folder)["training_seconds"])
@@ -310,11 +309,11 @@ def _wrap_classifier(
 
 
 def _combine_members(cell: Cell, inside: Inside) -> Predictor:
-    """The mean probabilities of all vanilla models of the grid, from the outputs in their folders."""
-    members = [cell._replace(model="vanilla", seed=seed) for seed in range(cell.plan.seeds_by_model["vanilla"])]
+    """The mean probabilities of all its members in the grid, from the outputs in their folders."""
+    members = cell.list_members()
     if missing := [member.key for member in members if member.folder.find_fault() == "absent"]:
         advice = "they failed, or ran on machines that do not share this folder"
-        raise wrong("ensemble", "made of finished members", f"no {', '.join(missing)} in {cell.out}", advice)
+        raise wrong(cell.model, "made of finished members", f"no {', '.join(missing)} in {cell.out}", advice)
     first = [read_rows(member.folder.rows)[0] for member in members]
     weights = hashlib.sha256("".join(row.weights for row in first).encode()).hexdigest()[:12]
     source = first[0].source._replace(model=cell.model, seed=cell.seed, weights=weights)
@@ -324,7 +323,14 @@ def _combine_members(cell: Cell, inside: Inside) -> Predictor:
         mean.save(cell.folder.path / "outputs" / file, data.labels, weights)
         return mean
 
-    return Predictor(source, predict_set, None, cell.plan.training("vanilla", 0).held_out, {})
+    return Predictor(source, predict_set, None, _held_out_share(members[0]), {})
+
+
+def _held_out_share(cell: Cell) -> float:
+    """The share of each class that the network of a cell was not trained on."""
+    if cell.run:
+        return float(read_run_settings(Path(cell.run)).get("held_out", cell.plan.held_out))
+    return cell.plan.training(cell.model, cell.seed).held_out
 
 
 def _measure_pixels(cell: Cell, inside: Inside) -> Results:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shiftprism._errors import wrong
-from shiftprism.benchmark._plan import Plan, parse_run
+from shiftprism.benchmark._plan import MODELS, ModelSpec, Plan, parse_run
 from shiftprism.rows import CellFolder, ResultsFolder, file_stem
 from shiftprism.training import read_run_settings
 
@@ -39,7 +39,18 @@ class Cell(NamedTuple):
     @property
     def derived(self) -> bool:
         """Whether it needs the models of other cells."""
-        return self.mirrored or self.model == "ensemble"
+        return self.mirrored or self.is_ensemble
+
+    @property
+    def is_ensemble(self) -> bool:
+        """Whether it is the mean of other cells; a given run is a network, whatever its name."""
+        return not self.run and bool(MODELS.get(self.model, ModelSpec("")).members)
+
+    def list_members(self) -> "list[Cell]":
+        """The cells that an ensemble is the mean of."""
+        members = MODELS[self.model].members
+        cells = list_cells(self.plan, Path(self.out))
+        return [cell for cell in cells if cell.model == members and cell.data == self.data]
 
     @property
     def results(self) -> ResultsFolder:
@@ -67,7 +78,7 @@ def list_cells(plan: Plan, out: Path) -> list[Cell]:
             numbers[name] += 1
             cells.append(Cell(plan, str(out), data, name, seed, folder))
     if plan.mirror:
-        alone = [cell for cell in cells if cell.model not in ("pixels", "ensemble")]
+        alone = [cell for cell in cells if cell.model != "pixels" and not cell.is_ensemble]
         cells += [cell._replace(model=cell.model + MIRRORED, mirrored=True) for cell in alone]
     keys = Counter(cell.key for cell in cells)
     if twice := [key for key, count in keys.items() if count > 1]:

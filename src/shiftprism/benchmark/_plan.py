@@ -18,6 +18,8 @@ class ModelSpec(NamedTuple):
     max_rate: float = float("inf")
     clip: float = 0.0
     """The largest gradient norm; 0 keeps the preset's."""
+    members: str = ""
+    """Of an ensemble, the model whose networks it is the mean of. It is not trained."""
 
 
 MODELS: dict[str, ModelSpec] = {
@@ -35,13 +37,14 @@ MODELS: dict[str, ModelSpec] = {
     "sngp": ModelSpec("sngp", "-sngp", max_rate=0.16),
     # its authors' rate 0.05 for 128 images a step; the gradient penalty is steep
     "duq": ModelSpec("duq", max_rate=0.1, clip=1.0),
-    "ensemble": ModelSpec("vanilla"),
+    "ensemble": ModelSpec("vanilla", members="vanilla"),
+    "alpha-beta-ensemble": ModelSpec("alpha-beta", members="alpha-beta"),
     "features-3d": ModelSpec("vanilla", "-3d"),
 }
 """The models of the paper's tables, and the one of its Fig. 5 (three features).
 
-"ensemble" is not trained: it is the mean of all vanilla models of the grid. A head without a line here is a model too:
-see `find_model`.
+An ensemble is not trained: it is the mean of all networks of its members' model in the grid. A head without a line here
+is a model too: see `find_model`.
 """
 HEADS_COMPARED = ("vanilla", "alpha", "beta", "alpha-beta")
 SUITES = ("digits", "paper", "photos")
@@ -119,11 +122,11 @@ class Plan:
         found = {}
         for text in self.models:
             name, _, count = text.partition(":")
-            find_model(name)
+            spec = find_model(name)
             if count and not (count.isdigit() and int(count)):
                 raise wrong("models", "names, or name:seeds", text, "write duq:2 for two seeds of duq")
             default = self.seeds or (3 if name in HEADS_COMPARED else 1)
-            found[name] = 1 if name == "ensemble" else int(count or default)
+            found[name] = 1 if spec.members else int(count or default)
         return found
 
     def training(self, model: str, seed: int) -> Training:
@@ -263,8 +266,12 @@ def _resolve_models(plan: Plan) -> tuple[str, ...]:
             got = f"{name}, which needs the backbone {plan.backbone}{variant}"
             expected = f"models that {plan.backbone} has a backbone for"
             raise wrong("models", expected, got, f"leave it out, or choose one of {others}")
-    if "ensemble" in seeds and "vanilla" not in seeds:
-        raise wrong("models", "with vanilla where there is an ensemble", "none", "add vanilla: they are its members")
+    there = {*seeds, *(parse_run(text)[0] for text in plan.runs)}
+    for name in seeds:
+        if (members := find_model(name).members) and members not in there:
+            raise wrong(
+                "models", f"with {members} where there is {name}", "none", f"add {members}: they are its members"
+            )
     return tuple(f"{name}:{count}" for name, count in seeds.items())
 
 

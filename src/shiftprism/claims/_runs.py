@@ -9,7 +9,7 @@ from shiftprism.claims._power import MOST_SEEDS, POWER, OpenClaim
 
 RUN_MINUTES = 28.0
 """Core-minutes of one run of `laptop`: some 20 of training, the rest of measuring."""
-RUNS_A_SEED = {"ensemble": 5}
+RUNS_A_SEED = {"ensemble": 5, "alpha-beta-ensemble": 5}
 """Networks that one seed of a model consists of, where it is not one."""
 
 

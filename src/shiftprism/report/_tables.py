@@ -23,7 +23,7 @@ from shiftprism.rows import (
 
 MODELS = (
     *("vanilla", "duq", "sngp", "ddu", "odin", "hyper-free", "inner", "euclidean", "gsd", "ensemble"),
-    *("alpha", "beta", "alpha-beta"),
+    *("alpha", "beta", "alpha-beta", "alpha-beta-ensemble"),
 )
 """The order of models in a table, that of the paper; others follow in the order of their rows."""
 BOLD = (

@@ -3,9 +3,11 @@
 _NO_ANGLES = "this head has no class weights, so there are no angles to them"
 _SAME = "this is the same number as kernel"
 _NO_STYLE = "members have layers of their own, so their mean has no style"
+_NO_SUM = "the mean of probabilities has a log-sum-exp of 0: what is left is rounding"
+_ENSEMBLES = ("ensemble", "alpha-beta-ensemble")
 _LEFT_OUT: dict[tuple[str, str], str] = {
-    ("ensemble", "energy"): "the mean of probabilities has a log-sum-exp of 0: what is left is rounding",
-    **{("ensemble", subject): _NO_STYLE for subject in ("style", "spectrum", "shift-aware")},
+    **{(model, "energy"): _NO_SUM for model in _ENSEMBLES},
+    **{(model, subject): _NO_STYLE for model in _ENSEMBLES for subject in ("style", "spectrum", "shift-aware")},
     **{
         (model, score): _NO_ANGLES for model in ("duq", "sngp") for score in ("h", "u", "kl_uniform", "fisher", "prism")
     },
