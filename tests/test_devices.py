@@ -69,6 +69,16 @@ def test_cores_are_those_that_the_process_may_use() -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "threads"), [("", 8), ("1", 1), ("3", 3), ("64", 8), ("2,4", 2), ("all", 8), ("0", 8)]
+)
+def test_a_limit_on_threads_is_kept(monkeypatch: pytest.MonkeyPatch, asked: str, threads: int) -> None:
+    monkeypatch.setattr(_tasks, "count_cores", lambda: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    assert _tasks.count_threads(1) == threads
+    assert _tasks.count_threads(8) == 1
+
+
+@pytest.mark.parametrize(
     ("name", "gpus", "message"),
     [
         ("cuda", 0, "cuda, which torch does not see; there is cpu"),

@@ -1,11 +1,13 @@
-"""What longer training changes: rows of `laptop-long` (60 epochs) beside those of `laptop` (12), as Markdown.
+"""What longer training changes: rows of `laptop-long` (60 epochs) beside those of `laptop` (12), and its checkpoints.
 
 Networks of the longer runs are published as vanilla-long and alpha-beta-long, beside vanilla and alpha-beta.
 """
 
 from dataclasses import replace
 
-from shiftprism import claims
+from matplotlib.figure import Figure
+
+from shiftprism import claims, plots
 from shiftprism.rows import Effect, Measured, Results, display_name
 
 LONG = "-long"
@@ -49,6 +51,22 @@ def length_claims(results: Results) -> str:
             cells = [_describe(one) for one in (short[name], long[name])]
             lines.append(f"| {short[name].claim.sentence} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def take_epochs(results: Results) -> Results:
+    """The AUROCs of checkpoints on whole sets; their other rows are as many as those of a published network."""
+    wanted = [
+        number
+        for number, row in enumerate(results.rows)
+        if "@" in row.model and row.shift in SETS and not row.severity and row.metric == "auroc"
+    ]
+    return results.take(wanted)
+
+
+def draw_epochs(results: Results) -> Figure:
+    """AUROC of U and h against epochs, a panel a set."""
+    rows = [replace(row, model=row.model.replace(f"{LONG}@", "@")) for row in results.rows]
+    return plots.epoch_curves(rows, shifts=SETS)
 
 
 def _describe(finding: claims.Finding) -> str:

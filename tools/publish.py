@@ -1,4 +1,4 @@
-"""Publish measured grids in results/, or in a new folder: python tools/publish.py GRID... [--add | --to FOLDER]
+"""Publish measured grids in results/, or elsewhere: python tools/publish.py GRID... [--add | --epochs | --to FOLDER]
 
 Each GRID is a folder that `shiftprism benchmark` wrote. All their rows go to results/rows.jsonl in brief lines. Tables,
 claims and the blocks `<!-- made from results: NAME -->` of the texts are made from that file alone. Figures of single
@@ -7,6 +7,9 @@ all else is made again.
 
 With --add, the published rows stay beside those of the GRIDs, but for the networks that a GRID measured again: these
 leave with all their rows. So a machine needs to have only what it measures. Published figures stay.
+
+With --epochs, the GRIDs hold checkpoints of training runs (`benchmark --runs NAME=RUN/checkpoints`). Their AUROCs on
+whole sets are added to results/epochs, for one figure.
 
 With --to, the same goes to another folder, with a README.md of judgements, tables and open claims and a page for the
 browser. Nothing is written by hand: this is for grids of another size, such as the paper's.
@@ -20,9 +23,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from lengths import length_claims, length_gains
+from lengths import draw_epochs, length_claims, length_gains, take_epochs
 from shift_goals import robust_goals, style_goals
-from shiftprism import claims, report
+from shiftprism import claims, plots, report
 from shiftprism._files import write_text
 from shiftprism.rows import Results, ResultsFolder, Row
 
@@ -149,17 +152,28 @@ def write_rows(folder: Path, grids: list[ResultsFolder], add: bool = False) -> N
     With `add`, beside what is published already; its figures stay, because a grid may have few of the models.
     """
     rows, commands = merge(grids), [text for grid in grids for text in list_commands(grid)]
-    if add:
-        rows = add_to_published(folder, rows)
-        commands = (folder / "commands.txt").read_text(encoding="utf-8").splitlines() + commands
-    rows.write_brief(folder)
-    write_text(folder / "commands.txt", "".join(f"{text}\n" for text in dict.fromkeys(commands)))
+    _write(folder, rows, commands, add)
     if add:
         return
     shutil.rmtree(folder / "figures", ignore_errors=True)
     for grid in reversed(grids):  # where two grids have a figure of the same name, the first grid's stays
         for figure in sorted((grid.path / "figures").glob("*.svg")):
             write_text(folder / "figures" / figure.name, figure.read_text(encoding="utf-8"))
+
+
+def write_epochs(folder: Path, grids: list[ResultsFolder]) -> None:
+    """Add the checkpoints of the grids to those in a folder; checkpoints that were measured again replace theirs."""
+    rows, commands = take_epochs(merge(grids)), [text for grid in grids for text in list_commands(grid)]
+    _write(folder, rows, commands, add=(folder / "rows.jsonl").exists())
+
+
+def _write(folder: Path, rows: Results, commands: list[str], add: bool) -> None:
+    """Write rows and commands; with `add` beside those in the folder."""
+    if add:
+        rows = add_to_published(folder, rows)
+        commands = (folder / "commands.txt").read_text(encoding="utf-8").splitlines() + commands
+    rows.write_brief(folder)
+    write_text(folder / "commands.txt", "".join(f"{text}\n" for text in dict.fromkeys(commands)))
 
 
 def publish_apart(folder: Path, grids: list[ResultsFolder]) -> None:
@@ -199,21 +213,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("grids", nargs="*", type=Path, metavar="GRID", help="none: rows and figures stay as they are")
     parser.add_argument("--add", action="store_true", help="keep the published rows of networks that no GRID has")
+    parser.add_argument("--epochs", action="store_true", help="add checkpoints of training runs to results/epochs")
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="another folder than results/, made from GRIDs alone")
     asked = parser.parse_args()
     grids = [ResultsFolder(path) for path in asked.grids]
-    if asked.add and (asked.to is not None or not grids):
-        parser.error("--add needs a GRID, and goes to results/")
+    if (asked.add or asked.epochs) and (asked.to is not None or not grids or asked.add == asked.epochs):
+        parser.error("--add or --epochs needs a GRID, and goes to results/")
     if asked.to is not None:
         if not grids or asked.to.resolve() == RESULTS:
             parser.error("--to needs a GRID, and another folder than results/")
         publish_apart(asked.to, grids)
         print(asked.to / "README.md")
         return
-    if grids:
+    if asked.epochs:
+        write_epochs(RESULTS / "epochs", grids)
+    elif grids:
         write_rows(RESULTS, grids, asked.add)
     shutil.rmtree(RESULTS / "tables", ignore_errors=True)
     report.publish(RESULTS, page=False)
+    if (RESULTS / "epochs").exists():
+        figure = plots.svg(draw_epochs(Results.read(RESULTS / "epochs")), "cifar10-epochs")
+        write_text(RESULTS / "figures" / "cifar10-epochs.svg", plots.alone(figure))
     blocks = make_blocks()
     for path in TEXTS:
         write_text(path, renew(path.read_text(encoding="utf-8"), blocks))

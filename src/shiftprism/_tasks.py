@@ -63,8 +63,13 @@ def check_device(device: str, cluster: str | None) -> None:
 
 
 def count_threads(jobs: int) -> int:
-    """The threads of each of `jobs` processes that share the cores."""
-    return max(1, count_cores() // jobs)
+    """The threads of each of `jobs` processes that share the cores; no more than OMP_NUM_THREADS, where a user set it.
+
+    On a busy machine two threads wait for each other: one thread is then much faster.
+    """
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # "4,2" is one number a level of nesting
+    share = max(1, count_cores() // jobs)
+    return min(share, int(limit)) if limit.isdigit() and int(limit) else share
 
 
 @contextmanager
