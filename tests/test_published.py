@@ -138,6 +138,22 @@ def test_a_network_that_was_measured_again_replaces_its_published_rows(publish: 
         publish.write_rows(folder, [grid(tmp_path / "c", accuracies(3, n=50))], add=True)
 
 
+def test_of_checkpoints_the_aurocs_on_whole_sets_are_kept(publish: ModuleType, tmp_path: Path) -> None:
+    def checkpoints(model: str, value: float) -> Results:
+        rows = [row(f"{model}@{epoch}", "svhn", value=value + epoch / 1000, kind="both") for epoch in (5, 10)]
+        rows += [row(f"{model}@5", "fog", 3, value=0.1), row(f"{model}@5", "svhn", metric="tnr_at_tpr95", value=0.2)]
+        return Results.without_resamples(rows)
+
+    folder = tmp_path / "epochs"
+    publish.write_epochs(folder, [grid(tmp_path / "a", checkpoints("vanilla-long", 0.8))])
+    publish.write_epochs(folder, [grid(tmp_path / "b", checkpoints("alpha-beta-long", 0.9))])
+    found = {one.model: one.value for one in Results.read(folder).rows}
+    first = {"vanilla-long@5": 0.805, "vanilla-long@10": 0.81}
+    assert found == pytest.approx(first | {"alpha-beta-long@5": 0.905, "alpha-beta-long@10": 0.91})
+    (axis,) = publish.draw_epochs(Results.read(folder)).axes
+    assert {line.get_label() for line in axis.get_lines()} >= {"U, vanilla", "U, α-β"}
+
+
 def test_a_command_names_no_folder_of_one_machine(publish: ModuleType, tmp_path: Path) -> None:
     words = "shiftprism benchmark --runs alpha-beta=/home/me/runs/ab-0 --config /tmp/p.toml --out /tmp/my-grid/"
     folder = grid(tmp_path, made_results(1), settings={"precision": "bfloat16"})
