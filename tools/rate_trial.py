@@ -36,7 +36,7 @@ class Candidate(NamedTuple):
         if model not in MODELS or MODELS[model].members or not 1 <= len(numbers) <= 3:
             raise argparse.ArgumentTypeError(f"expected MODEL:RATE[:EPOCHS[:CLIP]] but got {text}")
         try:
-            rate, epochs, clip = (float(number) for number in (*numbers, 0, 0, 0)[:3])
+            rate, epochs, clip = (float(number) for number in (*numbers, "0", "0")[:3])
         except ValueError:
             raise argparse.ArgumentTypeError(f"expected numbers after {model}: but got {text}") from None
         return Candidate(model, rate, int(epochs), clip)
