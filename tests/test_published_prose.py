@@ -1,9 +1,11 @@
 """What README.md and results/README.md say in words about the published rows, as predicates over these rows."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from lengths import LONG
 from shiftprism import claims
 from shiftprism.claims import paper_value
 from shiftprism.report._tables import corruptions_not_chosen_on, rank_calibrators, rank_scores, whole_sets
@@ -204,6 +206,25 @@ def test_seeds_and_images(rows: dict[str, Rows]) -> None:
     whole = [row for row in detected if row.shift in own.sets and row.severity == 0]
     assert {row.n for row in single} == {2000}
     assert {row.n for row in whole if row.shift != "corrupted"} == {10000}
+
+
+def test_what_longer_training_points_to(rows: dict[str, Rows], held_out_rows: Results) -> None:
+    """One seed of each head: no word of it is called shown."""
+    longer = Results.read(Path(__file__).parents[1] / "results" / "long")
+    (both,) = (one for one in Measured.split(Results.concat([held_out_rows, longer])) if one.data == "cifar10")
+    own = Rows(both, [])
+    assert {own.seeds(head + LONG) for head in ("vanilla", "alpha-beta")} == {1}
+    growth = {}
+    for one in own.sets:
+        short, long = (own.lead(("alpha-beta" + end, "u"), ("vanilla" + end, "u"), [one]).value for end in ("", LONG))
+        assert long > short
+        growth[one] = own.lead(("vanilla" + LONG, "u"), ("vanilla", "u"), [one]).value
+    for head in ("vanilla", "alpha-beta"):
+        assert own.accuracy(head + LONG) > own.accuracy(head) + 1
+        assert own.lead((head + LONG, "u"), (head, "u"), ["cifar100"]).value > 0
+    assert own.lead(("alpha-beta" + LONG, "u"), ("vanilla" + LONG, "u"), ["cifar100"]).value < 0
+    assert 0 < growth["corrupted"] < 0.01
+    assert growth["svhn"] < 0
 
 
 @pytest.mark.slow

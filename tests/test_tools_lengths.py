@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lengths import CONTRASTS, LONG, SETS, length_claims, length_gains
+from lengths import CONTRASTS, LONG, SETS, length_claims, length_gains, length_ranking
 from rows_examples import made_results, row
 from shiftprism import claims
 from shiftprism.rows import RESAMPLES, Results, Row
@@ -52,3 +52,14 @@ def test_both_lengths_are_judged_by_the_same_rules() -> None:
         (one.claim.sentence, one.judgement) for one in found
     ]
     assert len(found) > 5
+
+
+def test_the_best_scores_and_u_are_shown() -> None:
+    made = [
+        row("vanilla", one, subject=score, value=0.7 + 0.01 * place, kind="both")
+        for one in SETS
+        for place, score in enumerate(("u", "g", "gen", "knn", "style"))
+    ]
+    _, _, *lines = length_ranking(Results.without_resamples(made)).splitlines()
+    assert [line.split(" | ")[1] for line in lines] == ["style", "knn", "gen", "u"]
+    assert lines[0] == "| vanilla | style | 74.0 | 74.0 | 74.0 | 74.0 | 74.0 |"

@@ -1,6 +1,6 @@
 """What longer training changes: rows of `laptop-long` (60 epochs) beside those of `laptop` (12), and its checkpoints.
 
-Networks of the longer runs are published as vanilla-long and alpha-beta-long, beside vanilla and alpha-beta.
+Networks of the longer runs are called vanilla-long and alpha-beta-long. Their rows are in results/long.
 """
 
 from dataclasses import replace
@@ -50,6 +50,24 @@ def length_claims(results: Results) -> str:
         if name in long:
             cells = [_describe(one) for one in (short[name], long[name])]
             lines.append(f"| {short[name].claim.sentence} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def length_ranking(results: Results, best: int = 3) -> str:
+    """The best scores of each head and length in the mean of the sets, and U where it is not among them."""
+    (measured,) = (one for one in Measured.split(_both_lengths(results)) if one.data == "cifar10")
+    subjects = dict.fromkeys(row.subject for row in measured.results.rows if row.metric == "auroc")
+    lines = [f"| network | score | {' | '.join(SETS)} | mean |", "| :-- | :-- |" + " --: |" * (len(SETS) + 1)]
+    for model in (model + ending for ending in ("", LONG) for model in ("vanilla", "alpha-beta")):
+        found = {}
+        for subject in subjects:
+            effects = [measured.effect(model, one, 0, subject, "auroc") for one in SETS]
+            if all(effects):
+                found[subject] = [100 * one.value for one in effects if one is not None]
+        order = sorted(found, key=lambda subject: -sum(found[subject]))
+        for subject in dict.fromkeys((*order[:best], *(one for one in order if one == "u"))):
+            numbers = [*found[subject], sum(found[subject]) / len(SETS)]
+            lines.append(f"| {model} | {subject} | {' | '.join(f'{number:.1f}' for number in numbers)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Publish measured grids in results/, or elsewhere: python tools/publish.py GRID... [--add | --epochs | --to FOLDER]
+"""Publish measured grids in results/, or elsewhere: python tools/publish.py GRID... [--add | --part NAME | --to FOLDER]
 
 Each GRID is a folder that `shiftprism benchmark` wrote. All their rows go to results/rows.jsonl in brief lines. Tables,
 claims and the blocks `<!-- made from results: NAME -->` of the texts are made from that file alone. Figures of single
@@ -8,8 +8,9 @@ all else is made again.
 With --add, the published rows stay beside those of the GRIDs, but for the networks that a GRID measured again: these
 leave with all their rows. So a machine needs to have only what it measures. Published figures stay.
 
-With --epochs, the GRIDs hold checkpoints of training runs (`benchmark --runs NAME=RUN/checkpoints`). Their AUROCs on
-whole sets are added to results/epochs, for one figure.
+With --part long, the rows of the GRIDs are added to results/long: networks of longer training, which are compared with
+the others and not ranked among them. With --part epochs, the GRIDs hold checkpoints of training runs (`benchmark --runs
+NAME=RUN/checkpoints`), and their AUROCs on whole sets are added to results/epochs, for one figure.
 
 With --to, the same goes to another folder, with a README.md of judgements, tables and open claims and a page for the
 browser. Nothing is written by hand: this is for grids of another size, such as the paper's.
@@ -23,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from lengths import draw_epochs, length_claims, length_gains, take_epochs
+from lengths import draw_epochs, length_claims, length_gains, length_ranking, take_epochs
 from shift_goals import robust_goals, style_goals
 from shiftprism import claims, plots, report
 from shiftprism._files import write_text
@@ -55,8 +56,11 @@ def make_blocks() -> Blocks:
     blocks["cheapest-runs"] = lambda: claims.runs_to_markdown(claims.plan_runs(opened))
     blocks["style-goals"] = partial(style_goals, results)
     blocks["robust-goals"] = partial(robust_goals, results)
-    blocks["length-gains"] = partial(length_gains, results)
-    blocks["length-claims"] = partial(length_claims, results)
+    if (RESULTS / "long").exists():
+        both = Results.concat([results, Results.read(RESULTS / "long")])
+        blocks["length-gains"] = partial(length_gains, both)
+        blocks["length-claims"] = partial(length_claims, both)
+        blocks["length-ranking"] = partial(length_ranking, both)
     blocks["peers"] = lambda: peers((RESULTS / "peers.md").read_text(encoding="utf-8"))
     return blocks
 
@@ -142,7 +146,7 @@ def list_commands(grid: ResultsFolder) -> list[str]:
     """The commands that filled a grid, without the folders of one machine, and the settings that a file gave."""
     settings = grid.read_suite()["plan"]["settings"]
     comment = f"   # in the config: {settings}" if settings else ""
-    path = re.compile(r"(--(?:root|out|runs|config|data|near|far) (?:[\w-]+=)?)(\S+)")
+    path = re.compile(r"(--(?:root|out|runs|config|data|near|far) (?:[\w@-]+=)?)(\S+)")
     return [path.sub(lambda match: match[1] + Path(match[2]).name, text) + comment for text in grid.commands()]
 
 
@@ -161,9 +165,10 @@ def write_rows(folder: Path, grids: list[ResultsFolder], add: bool = False) -> N
             write_text(folder / "figures" / figure.name, figure.read_text(encoding="utf-8"))
 
 
-def write_epochs(folder: Path, grids: list[ResultsFolder]) -> None:
-    """Add the checkpoints of the grids to those in a folder; checkpoints that were measured again replace theirs."""
-    rows, commands = take_epochs(merge(grids)), [text for grid in grids for text in list_commands(grid)]
+def write_part(folder: Path, grids: list[ResultsFolder]) -> None:
+    """Add the rows of the grids to those in a folder of their own, of checkpoints what the figure shows."""
+    rows, commands = merge(grids), [text for grid in grids for text in list_commands(grid)]
+    rows = take_epochs(rows) if folder.name == "epochs" else rows
     _write(folder, rows, commands, add=(folder / "rows.jsonl").exists())
 
 
@@ -213,20 +218,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("grids", nargs="*", type=Path, metavar="GRID", help="none: rows and figures stay as they are")
     parser.add_argument("--add", action="store_true", help="keep the published rows of networks that no GRID has")
-    parser.add_argument("--epochs", action="store_true", help="add checkpoints of training runs to results/epochs")
+    parser.add_argument(
+        "--part", choices=("long", "epochs"), help="add longer runs or checkpoints, apart from the rest"
+    )
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="another folder than results/, made from GRIDs alone")
     asked = parser.parse_args()
     grids = [ResultsFolder(path) for path in asked.grids]
-    if (asked.add or asked.epochs) and (asked.to is not None or not grids or asked.add == asked.epochs):
-        parser.error("--add or --epochs needs a GRID, and goes to results/")
+    if (asked.add or asked.part) and (asked.to is not None or not grids or (asked.add and asked.part)):
+        parser.error("--add or --part needs a GRID, and goes to results/")
     if asked.to is not None:
         if not grids or asked.to.resolve() == RESULTS:
             parser.error("--to needs a GRID, and another folder than results/")
         publish_apart(asked.to, grids)
         print(asked.to / "README.md")
         return
-    if asked.epochs:
-        write_epochs(RESULTS / "epochs", grids)
+    if asked.part:
+        write_part(RESULTS / asked.part, grids)
     elif grids:
         write_rows(RESULTS, grids, asked.add)
     shutil.rmtree(RESULTS / "tables", ignore_errors=True)
