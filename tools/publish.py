@@ -55,6 +55,7 @@ def make_blocks() -> Blocks:
     blocks["open-claims"] = partial(claims.seeds_to_markdown, opened)
     blocks["cheapest-runs"] = lambda: claims.runs_to_markdown(claims.plan_runs(opened))
     blocks["style-goals"] = partial(style_goals, results)
+    blocks["style-goals-cifar100"] = partial(style_goals, results, "cifar100")
     blocks["robust-goals"] = partial(robust_goals, results)
     if (RESULTS / "long").exists():
         both = Results.concat([results, Results.read(RESULTS / "long")])
