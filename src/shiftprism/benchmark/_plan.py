@@ -241,7 +241,7 @@ def find_model(name: str) -> ModelSpec:
     >>> find_model("cosine").clip
     1.0
     >>> find_model("euclidean")
-    ModelSpec(head='euclidean', variant='', max_rate=inf, clip=0.0)
+    ModelSpec(head='euclidean', variant='', max_rate=inf, clip=0.0, members='')
     """
     if name in MODELS:
         return MODELS[name]
