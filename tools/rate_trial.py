@@ -3,8 +3,8 @@ r"""Under which rate and number of epochs a model of the benchmark trains as it 
     python tools/rate_trial.py ddu:0.2 ddu:0.4:24 duq:0.2 … --root DATA --out runs/rates
 
 Each MODEL:RATE[:EPOCHS[:CLIP]] is trained once on CIFAR-10 with the preset `laptop` and these changes, without the
-held-out tenth of the images. Printed is the accuracy on that tenth, as a table in Markdown. The test accuracy that a run
-writes into its folder plays no part. A run that is there already is not trained again; a killed one is resumed.
+held-out tenth of the images. Printed is the accuracy on that tenth, as a table in Markdown. The test accuracy that a
+run writes into its folder plays no part. A run that is there already is not trained again; a killed one is resumed.
 """
 
 import argparse
