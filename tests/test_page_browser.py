@@ -51,7 +51,7 @@ def test_the_page_reads_at_every_width(
 ) -> None:
     page = opened(browser, pages[name], width, scheme)
     drawings = page.locator("figure svg").all()
-    assert len(drawings) == (12 if name == "benchmark" else 3)
+    assert len(drawings) == (13 if name == "benchmark" else 4)
     assert all(box is not None and box["height"] > 100 for box in (each.bounding_box() for each in drawings))
     assert page.evaluate("document.documentElement.scrollWidth") <= width, "the page itself scrolls sideways"
     claimed = (".verdict", ".place") if name == "benchmark" else ()  # the paper claims nothing about other data

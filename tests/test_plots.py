@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
@@ -18,7 +19,7 @@ from rows_examples import made_results, row
 from shiftprism import metrics, plots
 from shiftprism.plots import ModelOutputs
 from shiftprism.report._figures import list_drawings
-from shiftprism.rows import Results, ResultsFolder, Row
+from shiftprism.rows import Effect, Results, ResultsFolder, Row
 from shiftprism.scores import SCORES
 
 
@@ -305,6 +306,53 @@ def checkpoint_rows() -> list[Row]:
                 rows.append(row(f"{model}@{epoch}", "fog", 2, "u", "auroc", 0.7, seed))
                 rows.append(row(f"{model}@{epoch}", "fog", 0, "u", "auroc", 0.65, seed))
     return rows
+
+
+def effect(seeds: int, value: float, spread: float) -> Effect:
+    values = {seed: value + spread * (seed - (seeds - 1) / 2) for seed in range(seeds)}
+    noise = np.random.default_rng(0).standard_normal(200) / 1000
+    return Effect.of(values, dict.fromkeys(values, value + noise), "m", 100)
+
+
+def dots(axis: Axes) -> list[list[float]]:
+    """The place of each dot."""
+    return [np.asarray(dot.get_xydata()).ravel().tolist() for dot in axis.get_lines()]
+
+
+def intervals(axis: Axes) -> list[list[float]]:
+    """Both ends of each horizontal bar."""
+    return [bar.get_segments()[0][:, 0].tolist() for bar in axis.collections if isinstance(bar, LineCollection)]
+
+
+def test_interval_dots_show_values_and_intervals_line_by_line() -> None:
+    one, three, wide = effect(1, 0.7, 0.0), effect(3, 0.8, 0.01), effect(2, 0.95, 0.1)
+    figure = plots.interval_dots({"a": {"svhn": three, "corrupted": wide}, "b": {"svhn": one}}, marked=["b"])
+    assert titles(figure) == ["svhn", "all corruptions"]
+    svhn, corrupted = figure.axes
+    assert [text.get_text() for text in svhn.get_yticklabels()] == ["a", "b"]
+    assert [text.get_text() for text in corrupted.get_yticklabels()] == ["", ""]
+    assert dots(svhn) == [pytest.approx([80, 0]), pytest.approx([70, -1])]
+    filled, hollow = svhn.get_lines()
+    assert to_hex(filled.get_markerfacecolor()) == to_hex(filled.get_color()) != to_hex(hollow.get_color())
+    assert to_hex(hollow.get_markerfacecolor()) == "#ffffff"
+    assert intervals(svhn) == [pytest.approx([100 * each.low, 100 * each.high]) for each in (three, one)]
+    assert wide.high > 1
+    assert intervals(corrupted)[0][1] == 100  # no AUROC is above it
+    check_svg(figure)
+    with pytest.raises(ValueError, match="Expected `lines` to be one or more names"):
+        plots.interval_dots({})
+
+
+def test_the_best_scores_are_drawn_once_each_and_u_of_alpha_beta_always(results: Results, tmp_path: Path) -> None:
+    (drawing,) = [one for one in list_drawings(ResultsFolder(tmp_path), results) if one.stem.endswith("best-scores")]
+    first, *_, mean = drawing.draw().axes
+    assert mean.get_title().startswith("mean of ")
+    names = [text.get_text() for text in first.get_yticklabels()]
+    assert "U, α-β" in names
+    scores = [name.partition(",")[0] for name in names if name != "U, α-β"]
+    assert len(set(scores)) == len(scores)
+    means = [place for place, _ in dots(mean)]
+    assert means == sorted(means, reverse=True)
 
 
 def test_epoch_curves_show_the_rows_of_checkpoints() -> None:

@@ -111,7 +111,7 @@ def test_a_published_page_answers_every_question(published: Path) -> None:
     reader = check_whole(text)
     assert re.findall(r"<h2>(.*?)</h2>", text) == QUESTIONS
     assert re.findall(r'<li><a href="#[a-z-]+">(.*?)</a></li>', text) == QUESTIONS
-    assert reader.tags.count("svg") == len(list((published / "figures").glob("*.svg"))) == 12
+    assert reader.tags.count("svg") == len(list((published / "figures").glob("*.svg"))) == 13
     assert "The command: <code>shiftprism benchmark --suite &lt;x&gt;</code>" in text
     assert len(text) < 3_000_000
     found = claims.read_findings(published / "claims.json")

@@ -4,6 +4,7 @@ from shiftprism.plots._curves import VARIANTS, describe_bands, scale_curves, sev
 from shiftprism.plots._distributions import groups, reliability_diagrams, roc_curves, score_histograms, shift_plane
 from shiftprism.plots._epochs import epoch_curves, list_epochs
 from shiftprism.plots._outputs import ModelOutputs, read_model_outputs
+from shiftprism.plots._ranking import interval_dots
 from shiftprism.plots._space import feature_space, pixel_counts, pixel_histograms
 from shiftprism.plots._style import COLOURS, MARKERS, alone, inline, svg, symbol
 
@@ -18,6 +19,7 @@ __all__ = [
     "feature_space",
     "groups",
     "inline",
+    "interval_dots",
     "list_epochs",
     "pixel_counts",
     "pixel_histograms",

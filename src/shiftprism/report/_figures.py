@@ -9,14 +9,17 @@ from matplotlib.figure import Figure
 from shiftprism import plots
 from shiftprism.plots import ModelOutputs
 from shiftprism.report._table import Section
-from shiftprism.report._tables import APART
-from shiftprism.rows import Results, ResultsFolder, Row, file_stem
+from shiftprism.report._tables import APART, OURS, rank_scores, whole_sets
+from shiftprism.rows import Effect, Measured, Results, ResultsFolder, Row, file_stem
 
 LADDERS = ("motion_blur", "zoom_blur", "shot_noise", "concept-splits")
 """The paper's own ladders, drawn in full; the others have a small panel in the overview."""
 
 SCALES = {"alpha": "α", "beta": "β", "norm": "|f|"}
 """What medians are drawn of, where there are some."""
+
+_LEADING = 12
+"""How many scores the figure of the best ones shows."""
 
 
 class Drawing(NamedTuple):
@@ -37,9 +40,41 @@ def list_drawings(folder: ResultsFolder, results: Results) -> list[Drawing]:
         protocols = dict.fromkeys(row.protocol for row in own)
         protocol = "held-out" if "held-out" in protocols else next(iter(protocols))
         rows = [row for row in own if row.protocol == protocol]
+        drawings += _drawings_of_ranking(data, results.where(data=data, protocol=protocol))
         drawings += _drawings_of_rows(data, rows) + _drawings_of_outputs(folder, data, rows)
         drawings += _drawings_of_paper(folder, data)
     return drawings
+
+
+def _drawings_of_ranking(data: str, results: Results) -> list[Drawing]:
+    """The best scores with their intervals, where there are several to compare."""
+    (measured,) = Measured.split(results)
+    sets = whole_sets(measured)
+    ranking = rank_scores(measured, sets)
+    best = {subject: model for (model, subject), *_ in reversed(ranking)}  # a model that comes first stays
+    chosen = [one for one in ranking if one.pair == OURS or best[one.pair[1]] == one.pair[0]][:_LEADING]
+    ours = [one for one in ranking if one.pair == OURS]
+    if len(chosen) < 2 or len(sets) < 2:
+        return []
+    if ours and ours[0] not in chosen:
+        chosen[-1:] = ours
+
+    def describe(model: str, subject: str) -> str:
+        return f"{plots.symbol(subject)}, {plots.symbol(model)}"
+
+    def effects(model: str, subject: str) -> dict[str, Effect]:
+        found = {name: measured.effect(model, name, 0, subject, "auroc") for name in sets}
+        return {name: effect for name, effect in found.items() if effect is not None}
+
+    lines = {describe(*one.pair): effects(*one.pair) | {f"mean of {len(sets)}": one.effect} for one in chosen}
+    text = (
+        "AUROC with its 95 % interval over seeds and images, the highest mean at the top. Each score stands here with "
+        "the model in which its mean is highest, so small differences between the first lines say little. A hollow dot "
+        "has one seed: its interval is over images alone, and it decides nothing."
+        + (" The other colour is U of α-β." if ours else "")
+    )
+    draw = partial(plots.interval_dots, lines, [describe(*OURS)])
+    return [Drawing(file_stem(data, "best-scores"), "detect", f"The best scores ({data})", text, draw)]
 
 
 def _drawings_of_rows(data: str, rows: Sequence[Row]) -> list[Drawing]:
