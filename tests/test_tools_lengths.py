@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from scipy import stats
 
 from lengths import CONTRASTS, LONG, SETS, length_claims, length_gains, length_ranking
 from rows_examples import made_results, row
@@ -61,5 +62,12 @@ def test_the_best_scores_and_u_are_shown() -> None:
         for place, score in enumerate(("u", "g", "gen", "knn", "style"))
     ]
     _, _, *lines = length_ranking(Results.without_resamples(made)).splitlines()
-    assert [line.split(" | ")[1] for line in lines] == ["style", "knn", "gen", "u"]
-    assert lines[0] == "| vanilla | style | 74.0 | 74.0 | 74.0 | 74.0 | 74.0 |"
+    assert [line.split(" | ")[2] for line in lines] == ["style", "knn", "gen", "u"]
+    assert lines[0] == "| vanilla | 1 | style | 74.0 | 74.0 | 74.0 | 74.0 | 74.0 | one seed |"
+
+
+def test_the_interval_of_a_mean_is_over_its_own_seeds() -> None:
+    """Seeds that are a fifth of a point apart: ± t · s / √4, without image noise, as `planted` has none."""
+    line = next(one for one in length_ranking(planted(4)).splitlines() if "vanilla-long | 4 | u" in one)
+    half = stats.t.ppf(0.975, 3) * np.std([0.1, -0.1, 0.1, -0.1], ddof=1) / 2
+    assert line.endswith(f"| 85.0 | {85 - half:.1f} to {85 + half:.1f} |")

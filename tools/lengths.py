@@ -57,17 +57,23 @@ def length_ranking(results: Results, best: int = 3) -> str:
     """The best scores of each head and length in the mean of the sets, and U where it is not among them."""
     (measured,) = (one for one in Measured.split(_both_lengths(results)) if one.data == "cifar10")
     subjects = dict.fromkeys(row.subject for row in measured.results.rows if row.metric == "auroc")
-    lines = [f"| network | score | {' | '.join(SETS)} | mean |", "| :-- | :-- |" + " --: |" * (len(SETS) + 1)]
+    lines = [
+        f"| network | seeds | score | {' | '.join(SETS)} | mean | 95 % interval |",
+        "| :-- | --: | :-- |" + " --: |" * (len(SETS) + 2),
+    ]
     for model in (model + ending for ending in ("", LONG) for model in ("vanilla", "alpha-beta")):
-        found = {}
+        found: dict[str, list[Effect]] = {}
         for subject in subjects:
             effects = [measured.effect(model, one, 0, subject, "auroc") for one in SETS]
-            if all(effects):
-                found[subject] = [100 * one.value for one in effects if one is not None]
-        order = sorted(found, key=lambda subject: -sum(found[subject]))
+            present = [one for one in effects if one is not None]
+            if len(present) == len(SETS):
+                found[subject] = [*present, Effect.mean(present)]
+        order = sorted(found, key=lambda subject: -found[subject][-1].value)
         for subject in dict.fromkeys((*order[:best], *(one for one in order if one == "u"))):
-            numbers = [*found[subject], sum(found[subject]) / len(SETS)]
-            lines.append(f"| {model} | {subject} | {' | '.join(f'{number:.1f}' for number in numbers)} |")
+            *_, mean = own = found[subject]
+            numbers = " | ".join(f"{100 * one.value:.1f}" for one in own)
+            interval = f"{100 * mean.low:.1f} to {100 * mean.high:.1f}" if mean.seeds > 1 else "one seed"
+            lines.append(f"| {model} | {mean.seeds} | {subject} | {numbers} | {interval} |")
     return "\n".join(lines) + "\n"
 
 
