@@ -49,7 +49,7 @@ def test_the_standing_names_what_is_significantly_better() -> None:
     assert "Significantly better: `vim` of sngp (100.0 ± 0.0)." in clearly[0]
     (ece,) = [line for line in alone if "mean ECE, corrupted" in line]
     assert "α-β calibrated by α-β is number " in ece
-    assert "on which no score of ours was chosen" in alone[1]
+    assert "on which `prism` and `fisher` were not chosen" in alone[1]
 
 
 def test_the_second_ranking_is_over_corruptions_that_no_score_was_chosen_on() -> None:

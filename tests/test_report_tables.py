@@ -53,6 +53,21 @@ def test_every_table_of_the_paper_is_there(tables: dict[str, Table]) -> None:
         assert not any(np.isfinite(cell.mean) for line in table.body for cell in line[: table.labels])
 
 
+def test_a_table_says_how_many_seeds_a_row_has_where_rows_differ(tables: dict[str, Table]) -> None:
+    assert "seeds" not in tables["cifar10-detection"].head  # made_results has as many of every model
+    few = made_results().where(shift=("clean", "svhn", "corrupted"))
+    kept = [n for n, one in enumerate(few.rows) if one.model != "alpha" or one.seed == 0]
+    table = make_tables(few.take(kept))["cifar10-detection"]
+    assert table.head[:3] == ["model", "score", "seeds"]
+    assert all(len(line) == len(table.head) for line in table.body)
+    expected = {model: str(len({one.seed for one in few.rows if one.model == model})) for model in ("vanilla", "beta")}
+    measured = [line for line in table.body if any(cell.seeds for cell in line)]
+    found = {line[0].text: line[2].text for line in measured}
+    assert found["alpha"] == "1" != expected["beta"]
+    assert {model: found[model] for model in expected} == expected
+    assert {line[2].text for line in table.body if line not in measured} <= {"–"}
+
+
 def test_cells_hold_mean_and_deviation_over_seeds(tables: dict[str, Table]) -> None:
     values = [one.value for one in made_results().where(model="alpha", shift="svhn", subject="h", metric="auroc").rows]
     cell = line_of(tables["cifar10-detection"], "alpha", "h")["svhn (both)"]

@@ -74,8 +74,8 @@ def _without_paper(table: Table, first: str) -> Table:
     body = [[cell._replace(paper="") for cell in line] for line in table.body if any(cell.seeds for cell in line)]
     note = (
         f"{first}; mean ± standard deviation over seeds, or the value of one seed, which is never bold beside other "
-        "models. Bold: the best of these, and those not significantly worse (5 %, over seeds and images); nothing "
-        "where that is most of the column."
+        "models. Bold: the best of these, and those after it up to the first that is significantly worse (5 %, over "
+        "seeds and images); nothing where that is most of the column."
     )
     return table._replace(body=body, note=note)
 
@@ -92,10 +92,12 @@ def standing(results: Results, data: str) -> str:
     (measured,) = [one for one in Measured.split(results) if (one.data, one.protocol) == (data, "held-out")]
     sets, blind = whole_sets(measured), corruptions_not_chosen_on(measured)
     rankings = {
-        f"{data}, mean AUROC over {', '.join(map(display_name, sets))}": rank_scores(measured, sets),
-        f"{data}, mean AUROC over the corruptions on which no score of ours was chosen": rank_scores(measured, blind),
+        ", ".join(map(display_name, sets)): rank_scores(measured, sets),
+        "the corruptions on which `prism` and `fisher` were not chosen": rank_scores(measured, blind),
     }
-    lines = [_list_better(ranking, OURS, what, "U of α-β") for what, ranking in rankings.items()]
+    lines = [
+        _list_better(ranking, OURS, f"{data}, mean AUROC over {what}", "U of α-β") for what, ranking in rankings.items()
+    ]
     for one in sets:
         ranking = rank_scores(measured, [one])
         lines.append(_list_better(ranking, OURS, f"{data}, AUROC on {display_name(one)}", "U of α-β", most=5))

@@ -35,8 +35,8 @@ BEST_AUROC = 0.55
 """Below it no score is called the best, because 50 % is chance."""
 BOLD_AUROC = f"{BOLD} Nor where the highest AUROC is below {100 * BEST_AUROC:.0f} %."
 CHOSEN_ON = ("motion_blur", "shot_noise", "gaussian_noise", "contrast")
-"""The corruptions on which `tools/scores_trial.py` chose our own scores."""
-_NOT_CHOSEN_ON = " over the corruptions on which none of them was chosen"
+"""The corruptions on which `tools/scores_trial.py` chose `prism` and `fisher`."""
+_NOT_CHOSEN_ON = " over the corruptions on which prism and fisher were not chosen"
 APART = ("pixels", "features-3d")
 """Rows that are no models to compare: the data themselves, and the model behind Fig. 5."""
 Pair = tuple[str, str]
@@ -110,7 +110,7 @@ def detection_table(
     note = f"{word} in %, in-distribution positive, mean ± standard deviation over seeds. {bold}{_explain_paper(body)}"
     note += _name_subsets(sets, columns)
     title = f"{measured.title}: {word}, near and far" + (", every score" if everything else "")
-    return Table(title, note, head, body, 2, section="all scores" if everything else "detect")
+    return _show_seeds(Table(title, note, head, body, 2, section="all scores" if everything else "detect"))
 
 
 def calibration_table(measured: Measured, only: Collection[Pair] = ()) -> Table | None:
@@ -135,7 +135,7 @@ def calibration_table(measured: Measured, only: Collection[Pair] = ()) -> Table 
     )
     if any(cell.paper for line in body for cell in line):
         note += " The authors' public code computes ECE differently, so do not expect their values here."
-    return Table(f"{measured.title}: calibration", note, head, body, 2, section="trust")
+    return _show_seeds(Table(f"{measured.title}: calibration", note, head, body, 2, section="trust"))
 
 
 def attribution_table(measured: Measured) -> Table | None:
@@ -347,6 +347,17 @@ def _mean_at(measured: Measured, pair: tuple[str, str], severity: int, metric: s
 
 def _ladders(measured: Measured, severity: int) -> list[str]:
     return [shift for shift in measured.shifts("covariate", ladder=True) if severity in measured.steps[shift]]
+
+
+def _show_seeds(table: Table) -> Table:
+    """The table with a column of the seeds of each row, where they differ: its means are then over other networks."""
+    first, body = table.labels, table.body
+    counts = [sorted({cell.seeds for cell in line if cell.seeds}) for line in body]
+    if len({tuple(own) for own in counts if own}) < 2:
+        return table
+    texts = [f"{own[0]}" if len(own) == 1 else f"{own[0]} to {own[-1]}" if own else NONE for own in counts]
+    lines = [[*line[:first], Cell(text), *line[first:]] for line, text in zip(body, texts, strict=True)]
+    return table._replace(head=[*table.head[:first], "seeds", *table.head[first:]], body=lines)
 
 
 def _fill_cell(cell: Cell, summary: Summary, n: int, form: Format) -> Cell:
