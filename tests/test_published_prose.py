@@ -6,7 +6,7 @@ from statistics import fmean
 
 import pytest
 
-from lengths import LONG
+from lengths import LONG, length_claims
 from shiftprism import claims
 from shiftprism.claims import paper_value
 from shiftprism.report._tables import corruptions_not_chosen_on, rank_calibrators, rank_scores, whole_sets
@@ -293,20 +293,49 @@ def test_seeds_and_images(rows: dict[str, Rows]) -> None:
 
 def test_what_longer_training_changes(held_out_rows: Results) -> None:
     longer = Results.read(RESULTS / "long")
-    (both,) = (one for one in Measured.split(Results.concat([held_out_rows, longer])) if one.data == "cifar10")
-    own = Rows(both, [])
-    assert {own.seeds(head + LONG) for head in ("vanilla", "alpha-beta")} == {2}
-    for one in own.sets:
-        short, long = (own.lead(("alpha-beta" + end, "u"), ("vanilla" + end, "u"), [one]) for end in ("", LONG))
-        assert long.value > short.value
+    both = Results.concat([held_out_rows, longer])
+    (measured,) = (one for one in Measured.split(both) if one.data == "cifar10")
+    own = Rows(measured, [])
+    assert {own.seeds(head + LONG) for head in ("vanilla", "alpha-beta")} == {3}
+
+    def leads(score: str, *sets: str) -> tuple[Effect, Effect]:
+        """Of α-β over vanilla, after 12 and after 60 epochs."""
+        first, second = (own.lead(("alpha-beta" + end, score), ("vanilla" + end, score), sets) for end in ("", LONG))
+        return first, second
+
+    short, long = leads("u", "cifar100")
+    assert significant(short * -1.0)
+    assert not significant(long * -1.0)
+    assert significant(long - short)
+    assert (long - short).low < 0.0005  # by a hair
+    short, long = leads("gen", "cifar100")
+    assert not significant(short)
+    assert significant(long)
+    assert significant(long - short)
+    short, long = leads("u", "corrupted")
+    assert significant(short)
+    assert significant(long)
+    assert abs(long.value - short.value) < 0.002
+    for sets in (["svhn"], own.sets):
+        short, long = leads("u", *sets)
+        assert significant(long)
         assert not significant(long - short)
-    early, late = (own.lead(("alpha-beta" + end, "gen"), ("vanilla" + end, "gen"), ["cifar100"]) for end in ("", LONG))
-    assert not significant(early)
-    assert significant(late)
+    vanilla = [row.value for row in own.measured.rows(("vanilla" + LONG, "svhn", 0, "u", "auroc"))]
+    assert 0.03 < max(vanilla) - min(vanilla) < 0.05
     for head in ("vanilla", "alpha-beta"):
         assert own.accuracy(head + LONG) > own.accuracy(head) + 1
-        assert own.lead((head + LONG, "u"), (head, "u"), ["cifar100"]).value > 0
-    assert own.lead(("vanilla" + LONG, "u"), ("vanilla", "u"), ["svhn"]).value < 0
+        assert significant(own.lead((head + LONG, "u"), (head, "u"), ["cifar100"]))
+        others = [pair for pair in own.best() if pair[0] == head + LONG and pair[1] != "spectrum"]
+        assert own.lead((head + LONG, "spectrum"), others[0]).value > 0.03
+
+
+def test_judgements_of_both_lengths(held_out_rows: Results) -> None:
+    """What holds after 12 epochs holds after 60; the two contradicted claims are not shown."""
+    both = Results.concat([held_out_rows, Results.read(RESULTS / "long")])
+    cells = [line.split(" | ")[1:3] for line in length_claims(both).splitlines()[2:]]
+    judged = [tuple(cell.partition(";")[0] for cell in pair) for pair in cells]
+    assert {long for short, long in judged if short == "holds"} == {"holds"}
+    assert [long for short, long in judged if short == "contradicted"] == ["not shown", "not shown"]
 
 
 @pytest.mark.slow
