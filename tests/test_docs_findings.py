@@ -73,7 +73,8 @@ def test_ranks_and_calibration_errors_are_those_of_the_rows(held_out_rows: Resul
     place = next(number for number, one in enumerate(ranking) if one.pair == ("alpha-beta", "u"))
     behind = 100 * (ranking[0].effect.value - ranking[place].effect.value)
     assert f"Of {len(ranking)} pairs of model and score" in WORDS
-    assert f"number {place + 1}, {behind:.1f} points below the first" in WORDS
+    assert ranking[0].pair == ("odin", "spectrum")
+    assert f"number {place + 1}, {behind:.1f} points below the first, `spectrum` of Generalized ODIN" in WORDS
     other = next(one for one in ranking if one.pair[1] != "spectrum")
     assert other.pair == ("gsd", "fisher")
     assert f"{100 * (other.effect.value - ranking[place].effect.value):.1f} below the best other" in WORDS
