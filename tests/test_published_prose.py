@@ -306,6 +306,7 @@ def test_what_longer_training_changes(held_out_rows: Results) -> None:
 
     short, long = leads("u", "cifar100")
     assert significant(short * -1.0)
+    assert long.value < 0
     assert not significant(long * -1.0)
     assert significant(long - short)
     assert (long - short).low < 0.0005  # barely
@@ -321,6 +322,9 @@ def test_what_longer_training_changes(held_out_rows: Results) -> None:
         short, long = leads("u", *sets)
         assert significant(long)
         assert not significant(long - short)
+    fallen = own.lead(("vanilla", "u"), ("vanilla" + LONG, "u"), ["svhn"])
+    assert fallen.value > 0
+    assert not significant(fallen)
     vanilla = [row.value for row in own.measured.rows(("vanilla" + LONG, "svhn", 0, "u", "auroc"))]
     assert 0.03 < max(vanilla) - min(vanilla) < 0.05
     for head in ("vanilla", "alpha-beta"):
