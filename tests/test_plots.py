@@ -1,5 +1,6 @@
 """Figures show the numbers they are given, and read as text on paper, on a light page and on a dark one."""
 
+import contextlib
 import re
 import xml.etree.ElementTree as tree
 from collections.abc import Sequence
@@ -383,3 +384,18 @@ def test_a_page_of_checkpoints_has_the_figure(tmp_path: Path) -> None:
     for rows, drawn in ((checkpoint_rows(), True), ([one for one in checkpoint_rows() if "@5" in one.model], False)):
         stems = [one.stem for one in list_drawings(ResultsFolder(tmp_path), Results.without_resamples(rows))]
         assert ("cifar10-epochs" in stems) == drawn
+
+
+@pytest.mark.parametrize("scores", [{"energy"}, {"g"}, {"u"}, {"h"}, {"g", "h"}], ids=str)
+def test_every_figure_of_a_page_can_be_drawn_whatever_scores_were_measured(tmp_path: Path, scores: set[str]) -> None:
+    """A head without class weights, such as SNGP's, has neither h nor U."""
+    every = [*made_results().rows, *checkpoint_rows()]
+    found = [one for one in every if one.metric != "auroc" or one.subject in scores]
+    drawings = list_drawings(ResultsFolder(tmp_path), Results.without_resamples(found))
+    stems = [one.stem for one in drawings]
+    assert any("overview" in stem for stem in stems) == ("u" in scores)
+    assert any("severity" in stem for stem in stems) == bool(scores & {"g", "h", "u"})
+    assert any("epochs" in stem for stem in stems) == bool(scores & {"h", "u"})
+    for one in drawings:
+        with contextlib.suppress(FileNotFoundError):  # outputs that are not stored
+            plots.svg(one.draw(), one.stem)

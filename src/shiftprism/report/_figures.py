@@ -78,10 +78,11 @@ def _drawings_of_ranking(data: str, results: Results) -> list[Drawing]:
 
 
 def _drawings_of_rows(data: str, rows: Sequence[Row]) -> list[Drawing]:
-    ladders = _ladders(rows, "auroc")
+    # a head without class weights has no h and U, and a benchmark may measure other scores alone
+    ladders = _ladders([row for row in rows if row.subject in ("g", "h", "u")], "auroc")
     bands = plots.describe_bands(rows)
     drawings = []
-    if ladders:
+    if _ladders([row for row in rows if row.subject == "u"], "auroc"):
         text = f"AUROC of U, the combined score, on every corruption and ladder; up is better, ½ is chance. {bands}"
         draw = partial(plots.severity_overview, rows)
         drawings.append(
@@ -95,7 +96,8 @@ def _drawings_of_rows(data: str, rows: Sequence[Row]) -> list[Drawing]:
         )
         curves = partial(plots.severity_curves, rows, [shift])
         drawings.append(Drawing(file_stem(data, "severity", shift), "shift", title, bands if number else text, curves))
-    if any(len(epochs) > 1 for epochs in plots.list_epochs(rows).values()):
+    drawn = [row for row in rows if row.subject in ("u", "h")]
+    if any(len(epochs) > 1 for epochs in plots.list_epochs(drawn).values()):
         text = (
             "AUROC of the combined score U and the concept score h at checkpoints of one training run of each seed. At "
             "early ones the learning rate is still high, so a run of that length is another network. Each panel has "
