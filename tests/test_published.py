@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -17,6 +17,7 @@ from shiftprism import claims, report
 from shiftprism.heads import Geometric
 from shiftprism.outputs import Outputs
 from shiftprism.rows import Results, ResultsFolder
+from shiftprism.training import PRESETS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -162,6 +163,20 @@ def test_a_command_names_no_folder_of_one_machine(publish: ModuleType, tmp_path:
     expected = "shiftprism benchmark --runs ab@5=5 --config p.toml --out my-grid"
     told = "   # in the config: {'precision': 'bfloat16'}"
     assert publish.list_commands(folder) == ["shiftprism --out b" + told, expected + told]
+
+
+def test_the_training_of_a_run_is_among_the_commands(publish: ModuleType, tmp_path: Path) -> None:
+    """With the flags in which it differs from the nearest preset; a run that is gone has no such line."""
+    run = tmp_path / "ddu-3"
+    run.mkdir()
+    names = {"data": "cifar10", "backbone": "fast-ddu", "head": "vanilla"}
+    settings = names | asdict(replace(PRESETS["laptop-robust"], rate=0.2, flip=False, held_out=0.2, seed=3))
+    lines = [f"{name} = {json.dumps(value)}\n" for name, value in settings.items()]
+    (run / "config.toml").write_text("".join(lines))
+    folder = grid(tmp_path / "grid", made_results(1), settings={}, runs=[f"ddu={run}", f"vanilla={tmp_path / 'gone'}"])
+    start = "shiftprism train --data cifar10 --backbone fast-ddu --head vanilla --preset laptop-robust"
+    trained = f"{start} --rate 0.2 --no-flip --held-out 0.2 --seed 3 --out ddu-3"
+    assert publish.list_commands(folder) == [trained, "shiftprism …"]
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from shift_goals import robust_goals, style_goals
 from shiftprism import claims, plots, report
 from shiftprism._files import write_text
 from shiftprism.rows import Results, ResultsFolder, Row
+from shiftprism.training import PRESETS, Training, read_run_settings
 
 RESULTS = Path(__file__).parents[1] / "results"
 TEXTS = (
@@ -144,12 +146,44 @@ def _image_set(row: Row) -> tuple[str, str, str, int, str]:
     return row.data, row.protocol, row.shift, row.severity, row.metric
 
 
+def training_command(run: Path) -> str:
+    """The command that trains a run again, from the preset nearest to its config.toml; empty where that is gone.
+
+    >>> training_command(Path("nowhere"))
+    ''
+    """
+    settings = read_run_settings(run)
+    if not settings:
+        return ""
+    values = {each.name: settings.get(each.name, each.default) for each in fields(Training)}
+    changed = {
+        name: {key: value for key, value in values.items() if value != getattr(preset, key)}
+        for name, preset in PRESETS.items()
+    }
+    preset = min(changed, key=lambda name: len(changed[name]))
+    words = {name: settings[name] for name in ("data", "backbone", "head")} | {"preset": preset} | changed[preset]
+    flags = [_write_flag(name.replace("_", "-"), value) for name, value in words.items()]
+    return f"shiftprism train {' '.join(flags)} --out {run.name}"
+
+
+def _write_flag(name: str, value: str | float | bool) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name} {value}"
+
+
 def list_commands(grid: ResultsFolder) -> list[str]:
-    """The commands that filled a grid, without the folders of one machine, and the settings that a file gave."""
-    settings = grid.read_suite()["plan"]["settings"]
+    """The commands that trained its runs and filled a grid, without the folders of one machine.
+
+    Settings of training that a file gave are a comment.
+    """
+    plan = grid.read_suite()["plan"]
+    trained = [training_command(Path(text.partition("=")[2])) for text in plan.get("runs", ())]
+    settings = plan["settings"]
     comment = f"   # in the config: {settings}" if settings else ""
     path = re.compile(r"(--(?:root|out|runs|config|data|near|far) (?:[\w@-]+=)?)(\S+)")
-    return [path.sub(lambda match: match[1] + Path(match[2]).name, text) + comment for text in grid.commands()]
+    measured = [path.sub(lambda match: match[1] + Path(match[2]).name, text) + comment for text in grid.commands()]
+    return [text for text in trained if text] + measured
 
 
 def write_rows(folder: Path, grids: list[ResultsFolder], add: bool = False) -> None:
