@@ -139,6 +139,22 @@ def test_a_network_that_was_measured_again_replaces_its_published_rows(publish: 
         publish.write_rows(folder, [grid(tmp_path / "c", accuracies(3, n=50))], add=True)
 
 
+def test_a_network_with_the_same_weights_keeps_what_was_not_measured_again(publish: ModuleType, tmp_path: Path) -> None:
+    def scores(value: float, weights: str, *names: str) -> Results:
+        rows = [replace(row("vanilla", "svhn", 0, name, "auroc", value), weights=weights) for name in names]
+        return Results.without_resamples(rows)
+
+    def values() -> dict[str, float]:
+        return {one.subject: one.value for one in Results.read(folder).rows}
+
+    folder = tmp_path / "published"
+    publish.write_rows(folder, [grid(tmp_path / "a", scores(0.9, "first", "u", "vim"))])
+    publish.write_rows(folder, [grid(tmp_path / "b", scores(0.8, "first", "u", "knn"))], add=True)
+    assert values() == {"vim": 0.9, "u": 0.8, "knn": 0.8}
+    publish.write_rows(folder, [grid(tmp_path / "c", scores(0.7, "second", "u"))], add=True)
+    assert values() == {"u": 0.7}
+
+
 def test_of_checkpoints_the_aurocs_on_whole_sets_are_kept(publish: ModuleType, tmp_path: Path) -> None:
     def checkpoints(model: str, value: float) -> Results:
         rows = [row(f"{model}@{epoch}", "svhn", value=value + epoch / 1000, kind="both") for epoch in (5, 10)]

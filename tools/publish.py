@@ -5,8 +5,9 @@ claims and the blocks `<!-- made from results: NAME -->` of the texts are made f
 images are copied from the grids, because they need stored outputs. Without a GRID, rows and figures stay as they are;
 all else is made again.
 
-With --add, the published rows stay beside those of the GRIDs, but for the networks that a GRID measured again: these
-leave with all their rows. So a machine needs to have only what it measures. Published figures stay.
+With --add, the published rows stay beside those of the GRIDs. A network that was trained again replaces the published
+one of its model and seed, with all rows. A network with the same weights keeps its rows, but for the scores and
+calibrators that a GRID measured again. So a machine needs to have only what it measures. Published figures stay.
 
 With --part long, the rows of the GRIDs are added to results/long: networks of longer training, which are compared with
 the others and not ranked among them. With --part epochs, the GRIDs hold checkpoints of training runs (`benchmark --runs
@@ -125,10 +126,19 @@ def merge(grids: list[ResultsFolder]) -> Results:
 
 
 def add_to_published(folder: Path, new: Results) -> Results:
-    """The published rows of networks that are not in `new`, and `new`; both must have as many images of each set."""
+    """The published rows and `new`; both must have as many images of each set.
+
+    A network in `new` replaces the published one of its model and seed: whole, or where its weights are the same, the
+    rows of the scores and calibrators that were measured again.
+    """
     old = Results.read(folder)
-    again = {_network(row) for row in new.rows}
-    kept = old.take(n for n, row in enumerate(old.rows) if _network(row) not in again)
+    again = {_network(row): row.weights for row in new.rows}
+    measured = {(_network(row), row.subject) for row in new.rows}
+    kept = old.take(
+        n
+        for n, row in enumerate(old.rows)
+        if again.get(_network(row), row.weights) == row.weights and (_network(row), row.subject) not in measured
+    )
     counts = {_image_set(row): row.n for row in kept.rows}
     for row in new.rows:
         if row.n != (published := counts.get(_image_set(row), row.n)):
