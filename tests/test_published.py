@@ -155,6 +155,14 @@ def test_a_network_with_the_same_weights_keeps_what_was_not_measured_again(publi
     assert values() == {"u": 0.7}
 
 
+def test_seconds_of_another_machine_are_left_out(publish: ModuleType, tmp_path: Path) -> None:
+    rows = [row("vanilla", "clean", 0, "training", name, 600.0) for name in ("seconds", "parameters")]
+    one = grid(tmp_path / "a", Results.without_resamples(rows))
+    for timed, expected in ((True, ["seconds", "parameters"]), (False, ["parameters"])):
+        publish.write_rows(tmp_path / str(timed), [one], timed=timed)
+        assert [found.metric for found in Results.read(tmp_path / str(timed)).rows] == expected
+
+
 def test_of_checkpoints_the_aurocs_on_whole_sets_are_kept(publish: ModuleType, tmp_path: Path) -> None:
     def checkpoints(model: str, value: float) -> Results:
         rows = [row(f"{model}@{epoch}", "svhn", value=value + epoch / 1000, kind="both") for epoch in (5, 10)]

@@ -7,7 +7,9 @@ all else is made again.
 
 With --add, the published rows stay beside those of the GRIDs. A network that was trained again replaces the published
 one of its model and seed, with all rows. A network with the same weights keeps its rows, but for the scores and
-calibrators that a GRID measured again. So a machine needs to have only what it measures. Published figures stay.
+calibrators that a GRID measured again. So a machine needs to have only what it measures. Published figures stay. With
+--other-machine, the seconds of training in the GRIDs are left out: a faster or slower processor says nothing about a
+model.
 
 With --part long, the rows of the GRIDs are added to results/long: networks of longer training, which are compared with
 the others and not ranked among them. With --part epochs, the GRIDs hold checkpoints of training runs (`benchmark --runs
@@ -196,12 +198,15 @@ def list_commands(grid: ResultsFolder) -> list[str]:
     return [text for text in trained if text] + measured
 
 
-def write_rows(folder: Path, grids: list[ResultsFolder], add: bool = False) -> None:
+def write_rows(folder: Path, grids: list[ResultsFolder], add: bool = False, timed: bool = True) -> None:
     """What comes from the grids themselves: rows, commands, and the figures of single images.
 
-    With `add`, beside what is published already; its figures stay, because a grid may have few of the models.
+    With `add`, beside what is published already; its figures stay, because a grid may have few of the models. Without
+    `timed`, the seconds of training are left out.
     """
     rows, commands = merge(grids), [text for grid in grids for text in list_commands(grid)]
+    if not timed:
+        rows = rows.take(n for n, row in enumerate(rows.rows) if (row.subject, row.metric) != ("training", "seconds"))
     _write(folder, rows, commands, add)
     if add:
         return
@@ -264,6 +269,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("grids", nargs="*", type=Path, metavar="GRID", help="none: rows and figures stay as they are")
     parser.add_argument("--add", action="store_true", help="keep the published rows of networks that no GRID has")
+    parser.add_argument("--other-machine", action="store_true", help="with --add: leave seconds of training out")
     parser.add_argument(
         "--part", choices=("long", "epochs"), help="add longer runs or checkpoints, apart from the rest"
     )
@@ -272,6 +278,8 @@ def main() -> None:
     grids = [ResultsFolder(path) for path in asked.grids]
     if (asked.add or asked.part) and (asked.to is not None or not grids or (asked.add and asked.part)):
         parser.error("--add or --part needs a GRID, and goes to results/")
+    if asked.other_machine and not asked.add:
+        parser.error("--other-machine goes with --add")
     if asked.to is not None:
         if not grids or asked.to.resolve() == RESULTS:
             parser.error("--to needs a GRID, and another folder than results/")
@@ -281,7 +289,7 @@ def main() -> None:
     if asked.part:
         write_part(RESULTS / asked.part, grids)
     elif grids:
-        write_rows(RESULTS, grids, asked.add)
+        write_rows(RESULTS, grids, asked.add, timed=not asked.other_machine)
     shutil.rmtree(RESULTS / "tables", ignore_errors=True)
     report.publish(RESULTS, page=False)
     if (RESULTS / "epochs").exists():
