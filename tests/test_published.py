@@ -38,7 +38,7 @@ def parts(publish: ModuleType) -> dict[str, Callable[[], str]]:
     "name",
     [
         *("README.md", "docs/findings.md", "docs/style.md", "docs/training.md"),
-        *("results/README.md", "results/short.md", "results/peers.md"),
+        *("results/README.md", "results/short.md", "results/images.md", "results/peers.md"),
     ],
 )
 def test_a_text_says_what_the_rows_say(publish: ModuleType, parts: dict[str, Callable[[], str]], name: str) -> None:

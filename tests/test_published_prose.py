@@ -7,6 +7,7 @@ from statistics import fmean
 import pytest
 
 from lengths import LONG, length_claims
+from more_images import best_error, best_half, is_settled_at_best, open_effects
 from shiftprism import claims
 from shiftprism.claims import paper_value
 from shiftprism.report._tables import corruptions_not_chosen_on, rank_calibrators, rank_scores, whole_sets
@@ -342,6 +343,17 @@ def test_judgements_of_both_lengths(held_out_rows: Results) -> None:
     judged = [tuple(cell.partition(";")[0] for cell in pair) for pair in cells]
     assert {long for short, long in judged if short == "holds"} == {"holds"}
     assert [long for short, long in judged if short == "contradicted"] == ["not shown", "not shown"]
+
+
+def test_more_images_would_settle_no_open_claim(held_out_rows: Results, rows: dict[str, Rows]) -> None:
+    """Of each claim the interval nearest to its bound would be less than an eighth narrower."""
+    for _, claim, effects in open_effects(held_out_rows):
+        assert not is_settled_at_best(claim, effects), claim.name
+        nearest = min(effects, key=lambda one: abs(one.value + claim.margin) / one.error)
+        assert best_half(nearest) > 7 / 8 * (nearest.high - nearest.value), claim.name
+    errors = [rows["cifar10"].value((head, "u"), "corrupted", "auroc") for head in HEADS]
+    assert {round(100 * end(one.error for one in errors), 1) for end in (min, max)} == {0.4, 0.7}
+    assert {round(100 * end(map(best_error, errors)), 1) for end in (min, max)} == {0.3, 0.6}
 
 
 @pytest.mark.slow

@@ -28,7 +28,9 @@ from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
+from averages import average_gains
 from lengths import draw_epochs, length_claims, length_gains, length_ranking, take_epochs
+from more_images import more_images_claims, more_images_scores
 from shift_goals import robust_goals, style_goals
 from shiftprism import claims, plots, report
 from shiftprism._files import write_text
@@ -38,7 +40,7 @@ from shiftprism.training import PRESETS, Training, read_run_settings
 RESULTS = Path(__file__).parents[1] / "results"
 TEXTS = (
     *(RESULTS.parent / name for name in ("README.md", "docs/findings.md", "docs/style.md", "docs/training.md")),
-    *(RESULTS / name for name in ("README.md", "standing.md", "short.md", "peers.md")),
+    *(RESULTS / name for name in ("README.md", "standing.md", "short.md", "images.md", "peers.md")),
 )
 BLOCK = re.compile(r"(<!-- made from results: ([\w.-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 Blocks = dict[str, Callable[[], str]]
@@ -62,6 +64,9 @@ def make_blocks() -> Blocks:
     blocks["style-goals"] = partial(style_goals, results)
     blocks["style-goals-cifar100"] = partial(style_goals, results, "cifar100")
     blocks["robust-goals"] = partial(robust_goals, results)
+    blocks["average-gains"] = partial(average_gains, results)
+    blocks["more-images-scores"] = partial(more_images_scores, results.where(protocol=("held-out", "")))
+    blocks["more-images-claims"] = partial(more_images_claims, results.where(protocol=("held-out", "")))
     if (RESULTS / "long").exists():
         both = Results.concat([results, Results.read(RESULTS / "long")])
         blocks["length-gains"] = partial(length_gains, both)
