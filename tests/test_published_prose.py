@@ -17,7 +17,8 @@ RESULTS = Path(__file__).parents[1] / "results"
 Pair = tuple[str, str]
 U = ("alpha-beta", "u")
 HEADS = ("vanilla", "alpha", "beta", "alpha-beta")
-SEEDS = {"alpha": 3, "beta": 3, "gsd": 3, "vanilla": 6, "alpha-beta": 7, "odin": 3, "ddu": 3, "laptop-robust": 2}
+AVERAGES = ("alpha-beta-mirrored", "alpha-beta-ensemble")
+SEEDS = dict.fromkeys(("alpha", "beta", "gsd", "odin", "ddu"), 3) | {"vanilla": 6, "alpha-beta": 11, "laptop-robust": 2}
 
 
 class Rows:
@@ -77,14 +78,14 @@ def test_u_of_alpha_beta_gains_on_corrupted_and_far_images_and_loses_on_unseen_c
     for one in ("corrupted", "svhn"):
         assert significant(own.lead(U, ("vanilla", "energy"), [one]))
     assert significant(own.lead(("vanilla", "u"), U, ["cifar100"]))
-    for claim in ("u-best-concept", "variants-beat-vanilla-splits"):
-        assert own.judgements[claim] == "contradicted"
+    assert own.judgements["variants-beat-vanilla-splits"] == "contradicted"
+    assert own.judgements["u-best-concept"] == "not shown"
 
 
 def test_alpha_and_beta_together_are_not_shown_to_beat_either_alone(rows: dict[str, Rows]) -> None:
     for model in ("alpha", "beta", "gsd"):
         assert not significant(rows["cifar10"].lead(U, (model, "u")))
-    assert rows["cifar10"].judgements["beats-beta-motion-blur"] == "not shown"
+    assert rows["cifar10"].judgements["beats-beta-motion-blur"] == "holds"
 
 
 def test_what_holds(rows: dict[str, Rows]) -> None:
@@ -96,17 +97,17 @@ def test_what_holds(rows: dict[str, Rows]) -> None:
 
 
 def test_rows_of_older_formulas_were_measured_again_on_few_networks(rows: dict[str, Rows]) -> None:
-    """On CIFAR-10 three seeds of vanilla, α-β and DDU and two of odin, on CIFAR-100 two of each head, of α four."""
+    """On CIFAR-10 seven seeds of α-β, three of vanilla and DDU, two of odin; on CIFAR-100 two a head, of α four."""
     own, other = rows["cifar10"], rows["cifar100"]
     assert {pair[0] for pair in other.best() if pair[1] == "msp"} == set(HEADS)
     mended = [pair for pair in other.calibrated if pair[1] in ("alpha-beta", "matrix", "dirichlet")]
     seeds = {pair: other.value(pair, "corrupted", "ece").seeds for pair in mended}
     assert seeds == {pair: 4 if pair[0] == "alpha" else 2 for pair in mended}
     models = {pair[0] for pair in own.best() if pair[1] == "msp"}
-    assert models - {"laptop-robust"} == {"vanilla", "alpha-beta", "odin", "ddu"}
+    assert models - {"laptop-robust", *AVERAGES} == {"vanilla", "alpha-beta", "odin", "ddu"}
     again = [pair for pair in own.calibrated if pair[1] in ("alpha-beta", "matrix", "dirichlet")]
-    counts = {pair[0]: own.value(pair, "corrupted", "ece").seeds for pair in again}
-    assert counts == {"vanilla": 3, "alpha-beta": 3, "odin": 2, "ddu": 3}
+    counts = {pair[0]: own.value(pair, "corrupted", "ece").seeds for pair in again if pair[0] not in AVERAGES}
+    assert counts == {"vanilla": 3, "alpha-beta": 7, "odin": 2, "ddu": 3}
     for name in ("temperature", "matrix", "dirichlet"):
         assert own.judgements[f"corrupted-ece-{name}"] == other.judgements[f"corrupted-ece-{name}"] == "not shown"
     assert own.judgements["beats-vanilla-msp"] == "holds"
@@ -116,8 +117,8 @@ def test_spectrum_is_ahead_of_every_other_score(rows: dict[str, Rows]) -> None:
     """By more than four points in the mean of four sets, through corrupted and far images; not on unseen classes."""
     own = rows["cifar10"]
     ours = [("odin", "spectrum"), ("alpha-beta", "spectrum"), ("vanilla", "spectrum")]
-    assert own.best()[:3] == ours
-    rival = next(pair for pair in own.best() if pair[1] != "spectrum")
+    assert own.best()[:4] == [("alpha-beta-mirrored", "spectrum"), *ours]
+    rival = next(pair for pair in own.best() if pair[1] != "spectrum" and pair[0] not in AVERAGES)
     assert rival == ("gsd", "fisher")
     for pair in ours:
         assert own.lead(pair, rival).value > 0.04
@@ -143,7 +144,7 @@ def test_on_cifar100_spectrum_is_ahead_and_loses_on_unseen_classes(rows: dict[st
 
 
 def test_shift_aware_halves_the_error_on_corrupted_images(rows: dict[str, Rows]) -> None:
-    """On CIFAR-10 clean images keep their mean ECE; on CIFAR-100 it is at least twice that of temperature."""
+    """On CIFAR-10 clean images keep their mean ECE, or nearly; on CIFAR-100 it is twice that of temperature or more."""
     for data, own in rows.items():
         for head in ("vanilla", "alpha-beta"):
             ours, theirs = (
@@ -154,11 +155,11 @@ def test_shift_aware_halves_the_error_on_corrupted_images(rows: dict[str, Rows])
             if data == "cifar100":
                 assert ours["clean"] > 2 * theirs["clean"]
             else:
-                assert ours["clean"] < theirs["clean"] + 0.0005
+                assert round(ours["clean"] - theirs["clean"], 3) == (0.002 if head == "alpha-beta" else -0.001)
                 nll = {row.seed: row.value for row in own.measured.rows((head, "clean", 0, "temperature", "nll"))}
                 found = own.measured.rows((head, "clean", 0, "shift-aware", "nll"))
                 more = [row.value - nll[row.seed] for row in found]
-                assert 0.003 <= round(min(more), 3) <= round(max(more), 3) <= 0.005
+                assert 0.002 <= round(min(more), 3) <= round(max(more), 3) <= 0.005
 
 
 def test_duq_and_ddu_are_below_the_energy_of_vanilla(rows: dict[str, Rows]) -> None:
@@ -176,13 +177,13 @@ def test_mahalanobis_is_below_chance(rows: dict[str, Rows]) -> None:
 
 
 def test_other_scores_of_the_same_network_are_better_than_u(rows: dict[str, Rows]) -> None:
-    """On average `fdbd`, `prism` and `fisher` are, on CIFAR-10 by a sixth of a point or less; two significantly."""
+    """On average `fdbd`, `prism` and `fisher` are, on CIFAR-10 significantly, by less than a fifth of a point."""
     for data, own in rows.items():
         leads = {score: own.lead(("alpha-beta", score), U) for score in ("fdbd", "prism", "fisher")}
         assert all(lead.value > 0 for lead in leads.values())
         if data == "cifar10":
-            assert all(lead.value < 1 / 600 for lead in leads.values())
-            assert [significant(leads[score]) for score in ("fdbd", "prism", "fisher")] == [False, True, True]
+            assert all(lead.value < 1 / 500 for lead in leads.values())
+            assert all(significant(lead) for lead in leads.values())
 
 
 def test_on_corruptions_that_played_no_part_in_their_choice_they_are_below_u(rows: dict[str, Rows]) -> None:
@@ -310,8 +311,7 @@ def test_what_longer_training_changes(held_out_rows: Results) -> None:
     assert significant(short * -1.0)
     assert long.value < 0
     assert not significant(long * -1.0)
-    assert significant(long - short)
-    assert (long - short).low < 0.0005  # barely
+    assert not significant(long - short)
     short, long = leads("gen", "cifar100")
     assert not significant(short)
     assert significant(long)
@@ -337,23 +337,23 @@ def test_what_longer_training_changes(held_out_rows: Results) -> None:
 
 
 def test_judgements_of_both_lengths(held_out_rows: Results) -> None:
-    """What holds after 12 epochs holds after 60; the two contradicted claims are not shown."""
+    """What holds after 12 epochs holds after 60 but for one claim; the contradicted one is not shown."""
     both = Results.concat([held_out_rows, Results.read(RESULTS / "long")])
     cells = [line.split(" | ")[1:3] for line in length_claims(both).splitlines()[2:]]
     judged = [tuple(cell.partition(";")[0] for cell in pair) for pair in cells]
-    assert {long for short, long in judged if short == "holds"} == {"holds"}
-    assert [long for short, long in judged if short == "contradicted"] == ["not shown", "not shown"]
+    assert [long for short, long in judged if short == "holds" != long] == ["not shown"]
+    assert [long for short, long in judged if short == "contradicted"] == ["not shown"]
 
 
 def test_more_images_would_settle_no_open_claim(held_out_rows: Results, rows: dict[str, Rows]) -> None:
-    """Of each claim the interval nearest to its bound would be less than an eighth narrower."""
+    """Of each claim the interval nearest to its bound would be less than a fifth narrower."""
     for _, claim, effects in open_effects(held_out_rows):
         assert not is_settled_at_best(claim, effects), claim.name
         nearest = min(effects, key=lambda one: abs(one.value + claim.margin) / one.error)
-        assert best_half(nearest) > 7 / 8 * (nearest.high - nearest.value), claim.name
+        assert best_half(nearest) > 4 / 5 * (nearest.high - nearest.value), claim.name
     errors = [rows["cifar10"].value((head, "u"), "corrupted", "auroc") for head in HEADS]
     assert {round(100 * end(one.error for one in errors), 1) for end in (min, max)} == {0.4, 0.7}
-    assert {round(100 * end(map(best_error, errors)), 1) for end in (min, max)} == {0.3, 0.6}
+    assert {round(100 * end(map(best_error, errors)), 1) for end in (min, max)} == {0.2, 0.6}
 
 
 @pytest.mark.slow
