@@ -6,6 +6,7 @@ from statistics import fmean
 
 import pytest
 
+from averages import average_gains, find_members
 from lengths import LONG, length_claims
 from more_images import best_error, best_half, is_settled_at_best, open_effects
 from shiftprism import claims
@@ -343,6 +344,28 @@ def test_judgements_of_both_lengths(held_out_rows: Results) -> None:
     judged = [tuple(cell.partition(";")[0] for cell in pair) for pair in cells]
     assert [long for short, long in judged if short == "holds" != long] == ["not shown"]
     assert [long for short, long in judged if short == "contradicted"] == ["not shown"]
+
+
+def test_what_averaging_gains(held_out_rows: Results) -> None:
+    """The gains that the section names in words, read from its table."""
+    lines = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in average_gains(held_out_rows).splitlines()
+    ]
+    mirrored, ensemble = ({(line[0], line[1]): line[column] for line in lines} for column in (3, 4))
+    assert ensemble["accuracy in %", "clean"] == "+1.8"
+    assert ensemble["accuracy in %", "corrupted"] == "+2.9"
+    assert ensemble["`gen`", "cifar100"] == "+1.5"
+    assert ensemble["ECE in % with temperature", "clean"] == "+0.3"
+    one = float(next(line[2] for line in lines if line[:2] == ["ECE in % with temperature", "corrupted"]).split()[0])
+    assert -float(ensemble["ECE in % with temperature", "corrupted"].replace("−", "-")) / one == pytest.approx(
+        1 / 4, abs=0.02
+    )
+    unseen = {score: mirrored[f"`{score}`", "cifar100"] for score in ("u", "spectrum", "knn")}
+    assert unseen == {"u": "+0.8", "spectrum": "+1.0", "knn": "+1.4"}
+    for score in ("gen", "entropy", "msp"):
+        share = float(mirrored[f"`{score}`", "cifar100"]) / float(ensemble[f"`{score}`", "cifar100"])
+        assert 0.4 < share < 0.65
+    assert find_members(held_out_rows.where(data="cifar10")) == (0, 7, 8, 9, 10)
 
 
 def test_more_images_would_settle_no_open_claim(held_out_rows: Results, rows: dict[str, Rows]) -> None:
