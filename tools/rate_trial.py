@@ -41,11 +41,12 @@ class Candidate(NamedTuple):
             raise argparse.ArgumentTypeError(f"expected numbers after {model}: but got {text}") from None
         return Candidate(model, rate, int(epochs), clip)
 
-    def setup(self, backbone: str, root: Path | None) -> Setup:
+    def setup(self, backbone: str, root: Path | None, precision: str) -> Setup:
         """What `shiftprism benchmark` would train, with the changes."""
         usual = Plan(suite="paper", data="cifar10", models=("vanilla",), backbone=backbone).resolve()
         training = usual.training(self.model, seed=0)
         changes: dict[str, Any] = {"rate": self.rate, "epochs": self.epochs, "clip": self.clip}
+        changes["precision"] = precision
         training = replace(training, **{name: value for name, value in changes.items() if value})
         spec = MODELS[self.model]
         return Setup("cifar10", backbone + spec.variant, spec.head, training, root)
@@ -57,10 +58,11 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="the folder of CIFAR-10")
     parser.add_argument("--out", type=Path, required=True, help="a folder for the runs")
     parser.add_argument("--backbone", default="fast")
+    parser.add_argument("--precision", default="", help="float32 or bfloat16, in place of the faster of the two")
     asked = parser.parse_args()
     print("| model | rate | epochs | clip | held-out accuracy | minutes of training |\n|---|--:|--:|--:|--:|--:|")
     for one in asked.candidates:
-        setup = one.setup(asked.backbone, asked.root)
+        setup = one.setup(asked.backbone, asked.root, asked.precision)
         folder = asked.out / "-".join(f"{part:g}" if isinstance(part, float) else str(part) for part in one)
         done = run(folder, setup, resume=True)
         _, held = split_held_out("cifar10", setup.training.held_out, asked.root)
