@@ -7,7 +7,7 @@ import pytest
 
 from rows_examples import made_results, row
 from shiftprism import claims, report
-from shiftprism.report import judgement_counts, make_tables, short_tables, standing
+from shiftprism.report import judgement_counts, make_tables, rank_table, short_tables, standing
 from shiftprism.report._tables import CHOSEN_ON
 from shiftprism.rows import Results
 
@@ -50,6 +50,28 @@ def test_the_standing_names_what_is_significantly_better() -> None:
     (ece,) = [line for line in alone if "mean ECE, corrupted" in line]
     assert "α-β calibrated by α-β is number " in ece
     assert "on which `prism` and `fisher` were not chosen" in alone[1]
+
+
+def test_a_rank_lies_between_those_significantly_better_and_those_significantly_worse() -> None:
+    """Two pairs are ahead of U of α-β, two behind, one cannot be told from it, and one has a single seed."""
+    near = {("alpha-beta", "spectrum"): 0.95, ("ddu", "knn"): 0.9, ("alpha-beta", "u"): 0.8, ("gsd", "gen"): 0.7}
+    means = near | {("vanilla", "energy"): 0.801, ("sngp", "msp"): 0.6}
+    wide = {("vanilla", "energy"): 0.01}
+    rows = [
+        row(model, "svhn", 0, score, value=mean + wide.get((model, score), 0.001) * (seed - 1), seed=seed, kind="both")
+        for (model, score), mean in means.items()
+        for seed in range(3)
+    ]
+    rows.append(row("duq", "svhn", 0, "kernel", value=0.85, kind="both"))
+    table = rank_table(Results.without_resamples(rows), "cifar10")
+    assert "among 6 with seeds" in table.head
+    found = {line[0].text: [cell.text for cell in line[1:6]] for line in table.body}
+    assert found == {
+        "`spectrum` of α-β": ["alpha-beta", "spectrum", "1 of 7", "1", "1 to 1"],
+        "highest score of others, any network": ["ddu", "knn", "2 of 7", "2", "2 to 2"],
+        "highest score of others, network of others": ["ddu", "knn", "2 of 7", "2", "2 to 2"],
+        "U of α-β": ["alpha-beta", "u", "5 of 7", "4", "3 to 4"],
+    }
 
 
 def test_the_second_ranking_is_over_corruptions_that_no_score_was_chosen_on() -> None:

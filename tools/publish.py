@@ -54,6 +54,7 @@ def make_blocks() -> Blocks:
     blocks["headline"] = partial(make_headline, tables["cifar10-short-detection"])
     for data in dict.fromkeys(row.data for row in results.rows):
         blocks[f"{data}-standing"] = partial(report.standing, results, data)
+        blocks[f"{data}-ranks"] = partial(_ranks, results, data)
         blocks[f"{data}-standing-short"] = partial(_short_standing, results, data)
     findings = claims.judge(results.where(protocol=("held-out", "")))  # of a single given network few can be judged
     blocks["judgements"] = partial(report.judgement_counts, findings)
@@ -95,6 +96,11 @@ HEADLINE = {*(("vanilla", score) for score in ("spectrum", "energy", "knn")), ("
 def _short_standing(results: Results, data: str) -> str:
     """The standing over all sets and over the corruptions, without that in each set."""
     return "".join(report.standing(results, data).splitlines(keepends=True)[:2])
+
+
+def _ranks(results: Results, data: str) -> str:
+    """The table of ranks without its title."""
+    return report.to_markdown(report.rank_table(results, data)).partition("\n\n")[2]
 
 
 def renew(text: str, blocks: Blocks) -> str:

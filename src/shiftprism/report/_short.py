@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from shiftprism.claims import JUDGEMENTS, PAPER, Finding
-from shiftprism.report._table import Cell, Table
+from shiftprism.report._table import Cell, Table, label_cells
 from shiftprism.report._tables import (
     OURS,
     Pair,
@@ -13,6 +13,8 @@ from shiftprism.report._tables import (
     compare_with,
     corruptions_not_chosen_on,
     detection_table,
+    find_rank_interval,
+    print_interval,
     rank_calibrators,
     rank_scores,
     whole_sets,
@@ -32,6 +34,11 @@ _CALIBRATED = {
     *((model, "alpha-beta") for model in ("vanilla", "alpha-beta")),
     *(("gsd", "exponential-map"), ("ensemble", "none"), ("sngp", "none"), ("duq", "none")),
 }
+_OWN_SCORES = {"style", "spectrum", "prism", "fisher", "g_two_sided"}
+"""Scores that this library adds."""
+_PAPER_SCORES = {"g", "h", "u", "kl_uniform"}
+_BASELINES = {"vanilla", "ensemble", "odin", "ddu", "sngp", "duq"}
+"""Models of others: neither the paper's heads nor what this library adds."""
 
 _CALIBRATION = "Lower ECE (15 bins) and NLL are better; corrupted: the mean over corruptions and severities"
 
@@ -106,6 +113,37 @@ def standing(results: Results, data: str) -> str:
         what = f"{data}, {'mean ECE' if shift == 'corrupted' else 'ECE'}, {shift}"
         lines.append(_list_better(ranking, ours, what, "α-β calibrated by α-β", most=5))
     return "".join(f"- {line}\n" for line in lines if line)
+
+
+def rank_table(results: Results, data: str) -> Table:
+    """The ranks of U and `spectrum` of α-β and of the best of others, by mean AUROC over the sets, with intervals."""
+    (measured,) = [one for one in Measured.split(results) if (one.data, one.protocol) == (data, "held-out")]
+    sets = whole_sets(measured)
+    ranking = rank_scores(measured, sets)
+    # one seed shows no seed noise: it can neither be placed nor stand ahead or behind
+    several = [one for one in ranking if one.effect.seeds > 1]
+    of_others = [one.pair for one in several if one.pair[1] not in _OWN_SCORES | _PAPER_SCORES]
+    chosen = {
+        "`spectrum` of α-β": [("alpha-beta", "spectrum")],
+        "highest score of others, any network": of_others,
+        "highest score of others, network of others": [pair for pair in of_others if pair[0] in _BASELINES],
+        "U of α-β": [OURS],
+    }
+    body = []
+    for name, pairs in chosen.items():
+        for place in [n for n, one in enumerate(several) if one.pair in pairs][:1]:
+            one = several[place]
+            low, high = find_rank_interval(several, place)
+            ranks = label_cells(f"{ranking.index(one) + 1} of {len(ranking)}", str(place + 1), f"{low} to {high}")
+            body.append([*label_cells(name, *one.pair), *ranks, one.cell, print_interval(one.effect)])
+    among = f"among {len(several)} with seeds"
+    head = ["", "model", "score", "rank", among, "95 % interval", f"mean AUROC of {len(sets)}", "95 % interval"]
+    note = (
+        "With seeds: with more than one. Of others: neither the paper's nor ours. The interval of a rank: pairs that "
+        "are significantly better are ahead, those that are significantly worse behind (5 %, Holm's correction for all "
+        "of them), the others may be either."
+    )
+    return Table(f"{data}: ranks", note, head, body, 3, section="all scores", stem=f"{data}-ranks")
 
 
 def _list_better(ranking: Sequence[Ranked], ours: Pair, what: str, who: str, most: int = 12) -> str:

@@ -202,7 +202,7 @@ def ranking_table(measured: Measured, sets: Sequence[str], among: str = "") -> T
         against = [Cell(), Cell()]
         if ours is not None and one.pair != OURS:
             against = [_print_difference(one.effect, ours), Cell(verdicts[place])]
-        body.append([*label_cells(str(place + 1), *one.pair), cell, _print_interval(one.effect), *against])
+        body.append([*label_cells(str(place + 1), *one.pair), cell, print_interval(one.effect), *against])
     head = ["rank", "model", "score", f"mean AUROC of {len(sets)}", "95 % interval", "minus U of α-β", "significantly"]
     note = (
         f"AUROC in %, mean over {', '.join(map(display_name, sets))}, ± standard deviation over seeds; the interval is "
@@ -289,6 +289,17 @@ def compare_with(ours: Effect, others: Sequence[Effect]) -> list[str]:
     return verdicts
 
 
+def find_rank_interval(ranking: Sequence[Ranked], place: int) -> tuple[int, int]:
+    """The least and the greatest rank, 95 %, of the pair that stands at `place` in the ranking, counted from 0.
+
+    A pair that is significantly better, corrected for all pairs, is ahead of it, one that is significantly worse is
+    behind it, and all others may be either (Mogstad, Romano, Shaikh and Wilhelm 2024, Inference for Ranks).
+    """
+    others = [one.effect for number, one in enumerate(ranking) if number != place]
+    verdicts = compare_with(ranking[place].effect, others)
+    return 1 + verdicts.count("better"), len(ranking) - verdicts.count("worse")
+
+
 def _mark_best(column: Sequence[Number], metric: str) -> list[Cell]:
     effects = [effect for _, effect in column]
     marks = find_best(effects)
@@ -366,7 +377,7 @@ def _fill_cell(cell: Cell, summary: Summary, n: int, form: Format) -> Cell:
     return filled._replace(mean=summary.mean, std=std, seeds=summary.seeds)
 
 
-def _print_interval(effect: Effect) -> Cell:
+def print_interval(effect: Effect) -> Cell:
     """The interval of an AUROC; symmetric around the value, so it is cut off at 100 %."""
     images = " (images)" if effect.seeds == 1 else ""
     return Cell(f"{100 * max(effect.low, 0.0):.1f} to {100 * min(effect.high, 1.0):.1f}{images}")
