@@ -19,7 +19,8 @@ Pair = tuple[str, str]
 U = ("alpha-beta", "u")
 HEADS = ("vanilla", "alpha", "beta", "alpha-beta")
 AVERAGES = ("alpha-beta-mirrored", "alpha-beta-ensemble")
-SEEDS = dict.fromkeys(("alpha", "beta", "gsd", "odin", "ddu"), 3) | {"vanilla": 6, "alpha-beta": 11, "laptop-robust": 2}
+THREE = ("alpha", "beta", "gsd", "odin", "ddu", "sngp")
+SEEDS = dict.fromkeys(THREE, 3) | {"vanilla": 6, "alpha-beta": 11, "laptop-robust": 2}
 
 
 class Rows:
@@ -98,17 +99,17 @@ def test_what_holds(rows: dict[str, Rows]) -> None:
 
 
 def test_rows_of_older_formulas_were_measured_again_on_few_networks(rows: dict[str, Rows]) -> None:
-    """On CIFAR-10 seven seeds of α-β, three of vanilla and DDU, two of odin; on CIFAR-100 two a head, of α four."""
+    """CIFAR-10: seven seeds of α-β, three of vanilla, DDU and SNGP, two of odin; CIFAR-100: two a head, of α four."""
     own, other = rows["cifar10"], rows["cifar100"]
     assert {pair[0] for pair in other.best() if pair[1] == "msp"} == set(HEADS)
     mended = [pair for pair in other.calibrated if pair[1] in ("alpha-beta", "matrix", "dirichlet")]
     seeds = {pair: other.value(pair, "corrupted", "ece").seeds for pair in mended}
     assert seeds == {pair: 4 if pair[0] == "alpha" else 2 for pair in mended}
     models = {pair[0] for pair in own.best() if pair[1] == "msp"}
-    assert models - {"laptop-robust", *AVERAGES} == {"vanilla", "alpha-beta", "odin", "ddu"}
+    assert models - {"laptop-robust", *AVERAGES} == {"vanilla", "alpha-beta", "odin", "ddu", "sngp"}
     again = [pair for pair in own.calibrated if pair[1] in ("alpha-beta", "matrix", "dirichlet")]
     counts = {pair[0]: own.value(pair, "corrupted", "ece").seeds for pair in again if pair[0] not in AVERAGES}
-    assert counts == {"vanilla": 3, "alpha-beta": 7, "odin": 2, "ddu": 3}
+    assert counts == {"vanilla": 3, "alpha-beta": 7, "odin": 2, "ddu": 3, "sngp": 3}
     for name in ("temperature", "matrix", "dirichlet"):
         assert own.judgements[f"corrupted-ece-{name}"] == other.judgements[f"corrupted-ece-{name}"] == "not shown"
     assert own.judgements["beats-vanilla-msp"] == "holds"
