@@ -8,7 +8,7 @@ import pytest
 
 from averages import average_gains, find_members
 from lengths import LONG, length_claims
-from more_images import best_error, best_half, is_settled_at_best, open_effects
+from more_images import half_by_seeds, is_settled_by_seeds, open_effects
 from shiftprism import claims
 from shiftprism.claims import paper_value
 from shiftprism.report._tables import corruptions_not_chosen_on, rank_calibrators, rank_scores, whole_sets
@@ -19,8 +19,8 @@ Pair = tuple[str, str]
 U = ("alpha-beta", "u")
 HEADS = ("vanilla", "alpha", "beta", "alpha-beta")
 AVERAGES = ("alpha-beta-mirrored", "alpha-beta-ensemble")
-THREE = ("alpha", "beta", "gsd", "odin", "ddu", "sngp")
-SEEDS = dict.fromkeys(THREE, 3) | {"vanilla": 6, "alpha-beta": 11, "laptop-robust": 2}
+THREE = ("gsd", "odin", "ddu", "sngp", "duq")
+SEEDS = dict.fromkeys(THREE, 3) | {"vanilla": 7, "alpha-beta": 11, "alpha": 4, "beta": 4, "laptop-robust": 2}
 
 
 class Rows:
@@ -87,7 +87,8 @@ def test_u_of_alpha_beta_gains_on_corrupted_and_far_images_and_loses_on_unseen_c
 def test_alpha_and_beta_together_are_not_shown_to_beat_either_alone(rows: dict[str, Rows]) -> None:
     for model in ("alpha", "beta", "gsd"):
         assert not significant(rows["cifar10"].lead(U, (model, "u")))
-    assert rows["cifar10"].judgements["beats-beta-motion-blur"] == "holds"
+    for claim in ("beats-beta-motion-blur", "beats-alpha-vanilla-corrupted"):
+        assert rows["cifar10"].judgements[claim] == "holds"
 
 
 def test_what_holds(rows: dict[str, Rows]) -> None:
@@ -99,17 +100,17 @@ def test_what_holds(rows: dict[str, Rows]) -> None:
 
 
 def test_rows_of_older_formulas_were_measured_again_on_few_networks(rows: dict[str, Rows]) -> None:
-    """CIFAR-10: seven seeds of α-β, three of vanilla, DDU and SNGP, two of odin; CIFAR-100: two a head, of α four."""
+    """CIFAR-10: see `counts`; CIFAR-100: two seeds of each head, of α four."""
     own, other = rows["cifar10"], rows["cifar100"]
     assert {pair[0] for pair in other.best() if pair[1] == "msp"} == set(HEADS)
     mended = [pair for pair in other.calibrated if pair[1] in ("alpha-beta", "matrix", "dirichlet")]
     seeds = {pair: other.value(pair, "corrupted", "ece").seeds for pair in mended}
     assert seeds == {pair: 4 if pair[0] == "alpha" else 2 for pair in mended}
     models = {pair[0] for pair in own.best() if pair[1] == "msp"}
-    assert models - {"laptop-robust", *AVERAGES} == {"vanilla", "alpha-beta", "odin", "ddu", "sngp"}
+    counts = {"vanilla": 4, "alpha-beta": 7, "odin": 2, "ddu": 3, "sngp": 3, "duq": 3, "alpha": 1, "beta": 1}
+    assert models - {"laptop-robust", *AVERAGES} == set(counts)
     again = [pair for pair in own.calibrated if pair[1] in ("alpha-beta", "matrix", "dirichlet")]
-    counts = {pair[0]: own.value(pair, "corrupted", "ece").seeds for pair in again if pair[0] not in AVERAGES}
-    assert counts == {"vanilla": 3, "alpha-beta": 7, "odin": 2, "ddu": 3, "sngp": 3}
+    assert {pair[0]: own.value(pair, "corrupted", "ece").seeds for pair in again if pair[0] not in AVERAGES} == counts
     for name in ("temperature", "matrix", "dirichlet"):
         assert own.judgements[f"corrupted-ece-{name}"] == other.judgements[f"corrupted-ece-{name}"] == "not shown"
     assert own.judgements["beats-vanilla-msp"] == "holds"
@@ -119,7 +120,10 @@ def test_spectrum_is_ahead_of_every_other_score(rows: dict[str, Rows]) -> None:
     """By more than four points in the mean of four sets, through corrupted and far images; not on unseen classes."""
     own = rows["cifar10"]
     ours = [("odin", "spectrum"), ("alpha-beta", "spectrum"), ("vanilla", "spectrum")]
-    assert own.best()[:4] == [("alpha-beta-mirrored", "spectrum"), *ours]
+    few = [("alpha-beta-mirrored", "spectrum"), ("alpha", "spectrum"), ("beta", "spectrum")]  # one network each
+    assert set(own.best()[:6]) == {*ours, *few}
+    assert [pair for pair in own.best()[:6] if pair not in few] == ours
+    assert own.best()[0] == few[0]
     rival = next(pair for pair in own.best() if pair[1] != "spectrum" and pair[0] not in AVERAGES)
     assert rival == ("gsd", "fisher")
     for pair in ours:
@@ -157,20 +161,23 @@ def test_shift_aware_halves_the_error_on_corrupted_images(rows: dict[str, Rows])
             if data == "cifar100":
                 assert ours["clean"] > 2 * theirs["clean"]
             else:
-                assert round(ours["clean"] - theirs["clean"], 3) == (0.002 if head == "alpha-beta" else -0.001)
+                ece = {row.seed: row.value for row in own.measured.rows((head, "clean", 0, "temperature", "ece"))}
+                found = own.measured.rows((head, "clean", 0, "shift-aware", "ece"))
+                worse = fmean(row.value - ece[row.seed] for row in found)
+                assert round(worse, 3) == (0.002 if head == "alpha-beta" else 0.001)
                 nll = {row.seed: row.value for row in own.measured.rows((head, "clean", 0, "temperature", "nll"))}
                 found = own.measured.rows((head, "clean", 0, "shift-aware", "nll"))
                 more = [row.value - nll[row.seed] for row in found]
                 assert 0.002 <= round(min(more), 3) <= round(max(more), 3) <= 0.005
 
 
-def test_duq_and_ddu_are_below_the_energy_of_vanilla(rows: dict[str, Rows]) -> None:
+def test_duq_ddu_and_sngp_are_below_the_energy_of_vanilla(rows: dict[str, Rows]) -> None:
     own = rows["cifar10"]
-    for model in ("duq", "ddu"):
+    accuracies = {"duq": 87.6, "ddu": 86.8, "sngp": 87.9, "vanilla": 90.6}
+    assert {model: round(own.accuracy(model), 1) for model in accuracies} == accuracies
+    for model in ("duq", "ddu", "sngp"):
         best = next(pair for pair in own.best() if pair[0] == model and pair[1] not in ("style", "spectrum"))
         assert own.lead(("vanilla", "energy"), best).value > 0
-        others = [own.accuracy(other) for other in own.models - {"duq", "ddu"}]
-        assert own.accuracy(model) < min(others)
 
 
 def test_mahalanobis_is_below_chance(rows: dict[str, Rows]) -> None:
@@ -247,7 +254,7 @@ def test_which_calibrators_fell_back_to_temperature(rows: dict[str, Rows]) -> No
     plain = {row.seed: row.value for row in own.rows(("vanilla", "clean", 0, "temperature", "nll"))}
     for name in ("dirichlet", "alpha-beta", "exponential-map"):
         found = {row.seed: row.value for row in own.rows(("vanilla", "clean", 0, name, "nll"))}
-        assert len(found) == 3
+        assert len(found) == (3 if name == "exponential-map" else 4)
         assert found == {seed: plain[seed] for seed in found}
 
 
@@ -274,8 +281,7 @@ def test_the_distance_from_the_paper(rows: dict[str, Rows]) -> None:
     assert all(energy[shift] < 0 for shift in ("tiny-imagenet", "corrupted"))
     weak = [("vanilla", "gmm"), ("ddu", "gmm"), ("vanilla", "mahalanobis_logits")]
     far = [own.below_paper(pair, shift, "auroc") for pair in weak for shift in own.sets]
-    far += [own.below_paper(("duq", "kernel"), shift, "auroc") for shift in ("cifar100", "svhn")]
-    assert 8 <= min(far) <= max(far) < 40.5
+    assert 8 <= min(far) <= max(far) < 42.5
 
 
 def test_seeds_and_images(rows: dict[str, Rows]) -> None:
@@ -339,12 +345,12 @@ def test_what_longer_training_changes(held_out_rows: Results) -> None:
 
 
 def test_judgements_of_both_lengths(held_out_rows: Results) -> None:
-    """What holds after 12 epochs holds after 60 but for one claim; the contradicted one is not shown."""
+    """What holds after 12 epochs holds after 60 but for one claim; the two contradicted ones are not shown."""
     both = Results.concat([held_out_rows, Results.read(RESULTS / "long")])
     cells = [line.split(" | ")[1:3] for line in length_claims(both).splitlines()[2:]]
     judged = [tuple(cell.partition(";")[0] for cell in pair) for pair in cells]
     assert [long for short, long in judged if short == "holds" != long] == ["not shown"]
-    assert [long for short, long in judged if short == "contradicted"] == ["not shown"]
+    assert [long for short, long in judged if short == "contradicted"] == ["not shown"] * 2
 
 
 def test_what_averaging_gains(held_out_rows: Results) -> None:
@@ -369,15 +375,12 @@ def test_what_averaging_gains(held_out_rows: Results) -> None:
     assert find_members(held_out_rows.where(data="cifar10")) == (0, 7, 8, 9, 10)
 
 
-def test_more_images_would_settle_no_open_claim(held_out_rows: Results, rows: dict[str, Rows]) -> None:
-    """Of each claim the interval nearest to its bound would be less than a fifth narrower."""
+def test_more_images_would_settle_no_open_claim(held_out_rows: Results) -> None:
+    """Without any image noise the interval nearest to the bound of each claim would be less than a quarter narrower."""
     for _, claim, effects in open_effects(held_out_rows):
-        assert not is_settled_at_best(claim, effects), claim.name
+        assert not is_settled_by_seeds(claim, effects), claim.name
         nearest = min(effects, key=lambda one: abs(one.value + claim.margin) / one.error)
-        assert best_half(nearest) > 4 / 5 * (nearest.high - nearest.value), claim.name
-    errors = [rows["cifar10"].value((head, "u"), "corrupted", "auroc") for head in HEADS]
-    assert {round(100 * end(one.error for one in errors), 1) for end in (min, max)} == {0.4, 0.7}
-    assert {round(100 * end(map(best_error, errors)), 1) for end in (min, max)} == {0.2, 0.6}
+        assert half_by_seeds(nearest) > 3 / 4 * (nearest.high - nearest.value), claim.name
 
 
 @pytest.mark.slow

@@ -13,7 +13,9 @@ model.
 
 With --part long, the rows of the GRIDs are added to results/long: networks of longer training, which are compared with
 the others and not ranked among them. With --part epochs, the GRIDs hold checkpoints of training runs (`benchmark --runs
-NAME=RUN/checkpoints`), and their AUROCs on whole sets are added to results/epochs, for one figure.
+NAME=RUN/checkpoints`), and their AUROCs on whole sets are added to results/epochs, for one figure. With --part images,
+the GRIDs hold networks whose corruptions were measured on 10,000 images each, and what is compared with the published
+rows of 2,000 is added to results/images.
 
 With --to, the same goes to another folder, with a README.md of judgements, tables and open claims and a page for the
 browser. Nothing is written by hand: this is for grids of another size, such as the paper's.
@@ -30,7 +32,7 @@ from pathlib import Path
 
 from averages import average_gains
 from lengths import draw_epochs, length_claims, length_gains, length_ranking, take_epochs
-from more_images import more_images_claims, more_images_scores
+from more_images import images_calibration, images_scores, more_images_claims, take_images
 from shift_goals import robust_goals, style_goals
 from shiftprism import claims, plots, report
 from shiftprism._files import write_text
@@ -66,7 +68,10 @@ def make_blocks() -> Blocks:
     blocks["style-goals-cifar100"] = partial(style_goals, results, "cifar100")
     blocks["robust-goals"] = partial(robust_goals, results)
     blocks["average-gains"] = partial(average_gains, results)
-    blocks["more-images-scores"] = partial(more_images_scores, results.where(protocol=("held-out", "")))
+    if (RESULTS / "images").exists():
+        many = Results.read(RESULTS / "images")
+        blocks["images-scores"] = partial(images_scores, results, many)
+        blocks["images-calibration"] = partial(images_calibration, results, many)
     blocks["more-images-claims"] = partial(more_images_claims, results.where(protocol=("held-out", "")))
     if (RESULTS / "long").exists():
         both = Results.concat([results, Results.read(RESULTS / "long")])
@@ -230,7 +235,8 @@ def write_rows(folder: Path, grids: list[ResultsFolder], add: bool = False, time
 def write_part(folder: Path, grids: list[ResultsFolder]) -> None:
     """Add the rows of the grids to those in a folder of their own, of checkpoints what the figure shows."""
     rows, commands = merge(grids), [text for grid in grids for text in list_commands(grid)]
-    rows = take_epochs(rows) if folder.name == "epochs" else rows
+    take = {"epochs": take_epochs, "images": take_images}.get(folder.name)
+    rows = take(rows) if take else rows
     _write(folder, rows, commands, add=(folder / "rows.jsonl").exists())
 
 
@@ -282,7 +288,9 @@ def main() -> None:
     parser.add_argument("--add", action="store_true", help="keep the published rows of networks that no GRID has")
     parser.add_argument("--other-machine", action="store_true", help="with --add: leave seconds of training out")
     parser.add_argument(
-        "--part", choices=("long", "epochs"), help="add longer runs or checkpoints, apart from the rest"
+        "--part",
+        choices=("long", "epochs", "images"),
+        help="add longer runs, checkpoints or more images, apart from the rest",
     )
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="another folder than results/, made from GRIDs alone")
     asked = parser.parse_args()

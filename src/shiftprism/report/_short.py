@@ -24,8 +24,8 @@ from shiftprism.rows import Measured, Results, display_name
 _BEST = 5
 """The short table has this many of the best pairs, whoever they are."""
 _BESIDE: set[Pair] = {
-    *(("vanilla", score) for score in ("u", "knn")),
-    *(("alpha-beta", score) for score in ("g", "h", "u", "prism")),
+    *(("vanilla", score) for score in ("u", "knn", "spectrum")),
+    *(("alpha-beta", score) for score in ("g", "h", "u", "prism", "spectrum")),
     *(("gsd", "u"), ("alpha", "u"), ("beta", "u")),
 }
 """The pairs of the short table beside the paper's own."""
