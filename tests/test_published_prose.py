@@ -375,6 +375,33 @@ def test_what_averaging_gains(held_out_rows: Results) -> None:
     assert find_members(held_out_rows.where(data="cifar10")) == (0, 7, 8, 9, 10)
 
 
+def test_what_10000_images_of_each_corruption_change(held_out_rows: Results) -> None:
+    """g falls by 0 to .2 points, U rises by 0 to .2, h by .2 to .4; image noise falls by more than √5."""
+    many = Results.read(RESULTS / "images")
+    assert {(row.model, row.seed) for row in many.rows} == {
+        ("vanilla", 6),
+        ("alpha", 3),
+        ("beta", 3),
+        ("alpha-beta", 0),
+    }
+    published = {
+        (row.model, row.weights, row.subject, row.metric): row
+        for row in held_out_rows.where(data="cifar10", shift="corrupted", severity=0).rows
+    }
+    pairs = [(row, published[row.model, row.weights, row.subject, row.metric]) for row in many.rows]
+    assert {(now.n, before.n) for now, before in pairs} == {(750_000, 150_000)}
+    detected = [(now, before) for now, before in pairs if now.metric == "auroc"]
+    assert all(abs(now.value - before.value) < before.error for now, before in detected)
+    assert all(now.error < 0.002 < 0.0035 < before.error for now, before in detected)
+    assert all(now.error * 5**0.5 < before.error for now, before in detected)
+    for score, ends in {"g": (-0.2, 0.0), "u": (0.0, 0.2), "h": (0.2, 0.4)}.items():
+        changes = [100 * (now.value - before.value) for now, before in detected if now.subject == score]
+        assert (round(min(changes), 1), round(max(changes), 1)) == ends, score
+    eces = [(now, before) for now, before in pairs if (now.subject, now.metric) == ("shift-aware", "ece")]
+    assert len(eces) == 4
+    assert all(round(before.value - now.value, 3) in (0.004, 0.005, 0.006) for now, before in eces)
+
+
 def test_more_images_would_settle_no_open_claim(held_out_rows: Results) -> None:
     """Without any image noise the interval nearest to the bound of each claim would be less than a quarter narrower."""
     for _, claim, effects in open_effects(held_out_rows):

@@ -72,7 +72,8 @@ def _changes(
         if both and len(seeds) > 1:
             mean, change = float(np.mean(seeds)), float(np.mean(alike))
             own = float(np.mean([changes[key] for key in both]))
-            signed = [f"{one:+.{digits}f}".replace("-", "−") for one in (own, min(alike), max(alike))]
+            rounded = [round(one, digits) + 0.0 for one in (own, min(alike), max(alike))]  # no −0.0
+            signed = [f"{one:+.{digits}f}".replace("-", "−") for one in rounded]
             moved = f"{signed[0]} | {signed[1]} to {signed[2]} | {mean + change:.{digits}f}"
             errors = [scale * float(np.mean([rows[key].error for key in both])) for rows in (now, then)]
             noise = " | ".join(f"{one:.{digits + 1}f}" for one in errors)
